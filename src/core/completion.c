@@ -102,8 +102,8 @@ static bool may_gather(const struct pl_operation *operation)
 {
 	const struct pl_engine *home = operation->home;
 
-	return home && home->batching && home->poll_time && operation->peer &&
-	       operation->completion.kind < PL_COUNTED_KINDS && pl_engine_held(home);
+	return home && pl_engine_held(home) && home->batching && home->poll_time && operation->peer &&
+	       operation->completion.kind < PL_COUNTED_KINDS;
 }
 
 /* Not inline: it would cost other completions instructions, too. */

@@ -3,9 +3,10 @@
  * Reads from host memory into GPU memory over several lanes: chunks are small, and neighbouring ones are copied together. Uses the
  * stand-in for the driver.
  */
+#include <errno.h>
 #include <stdlib.h>
 
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_standin.h"
@@ -226,6 +227,68 @@ static void refused_reads(void *unused)
 	environment_close(&pair.environment);
 }
 
+static void *refuse_memory(size_t size, void *unused)
+{
+	(void)size;
+	(void)unused;
+	return NULL;
+}
+
+/* Closes the engine's copier, for which there is no memory any more. Returns the former allocator. */
+static struct pl_allocator lose_copier(struct pl_context *context, struct pl_engine *engine)
+{
+	struct pl_copier **copier = &context->copiers[pl_context_engine_index(context, engine)];
+	struct pl_allocator former = context->allocator;
+
+	pl_copier_close(*copier);
+	*copier = NULL;
+	context->allocator.allocate = refuse_memory;
+	return former;
+}
+
+/* Receives a chunk of the read that the joint belongs to. Returns what tcp_land_answer() returned. */
+static int receive_chunk(struct tcp_lane *lane, struct tcp_joint *joint, const struct pl_chunk *chunk)
+{
+	struct pl_memory *memory = &chunk->segment->region->memory;
+	struct tcp_request request = { .joint = joint, .memory = memory };
+	int rc;
+
+	lane->destination = (uint8_t *)memory->address + chunk->at;
+	rc = tcp_land_answer(lane, &request, false);
+	tcp_joint_leave(lane, joint, rc == 0);
+	return rc;
+}
+
+/* A lane that cannot copy takes no place in a slot that another one has begun: its chunk may be the last one. */
+static void no_copier(void *unused)
+{
+	struct tcp_joint *open = NULL, *joint;
+	struct pl_operation *operation;
+	struct tcp_endpoint *endpoint;
+	struct pl_allocator former;
+	struct pl_segment segment;
+	struct pl_chunk chunks[2];
+	struct pair pair;
+
+	(void)unused;
+	open_ends(&pair, &manual);
+	endpoint = tcp_endpoint_of(pair.environment.near_peer->endpoint);
+	operation = pl_operation_new(pair.environment.near, pair.environment.near_peer, PL_KIND_READ, NULL, NULL);
+	check(operation);
+	segment = (struct pl_segment){ .region = pair.near.region, .length = LENGTH };
+	chunks[0] = (struct pl_chunk){ operation, &segment, 0, LENGTH / 2 };
+	chunks[1] = (struct pl_chunk){ operation, &segment, LENGTH / 2, LENGTH / 2 };
+	joint = tcp_joint_add(&open, &chunks[0], LENGTH);
+	check(joint && open == joint);
+	check(tcp_joint_add(&open, &chunks[1], LENGTH) == joint && !open);
+	check_number(receive_chunk(endpoint->lanes[0], joint, &chunks[0]), 0);
+	former = lose_copier(pair.environment.near, endpoint->lanes[1]->engine);
+	check_number(receive_chunk(endpoint->lanes[1], joint, &chunks[1]), -ENOMEM);
+	pair.environment.near->allocator = former;
+	pl_operation_free(operation);
+	close_ends(&pair);
+}
+
 /* Lanes of several threads share slots, while every other round of reads is cancelled. */
 static void many_threads(void *unused)
 {
@@ -257,6 +320,7 @@ static const struct test_case cases[] = {
 	{ "cancelled-reads", cancelled_reads, NULL, 60 },
 	{ "failed-copy", failed_copy, NULL, 60 },
 	{ "refused-reads", refused_reads, NULL, 60 },
+	{ "no-copier", no_copier, NULL, 60 },
 	{ "many-threads", many_threads, NULL, 120 },
 };
 

@@ -4,6 +4,7 @@
  * together, in order with events and with operations that have handles. It sends large messages without waiting for
  * acknowledgements.
  */
+#include <pthread.h>
 #include <sched.h>
 
 #include "core/fabric.h"
@@ -177,6 +178,62 @@ static void completed_meanwhile(void *unused)
 	environment_close(&environment);
 }
 
+enum { WRITES = 8, BATCH_OPEN = 1, WRITTEN };
+
+struct beside {
+	struct pl_engine *engine;
+	atomic_int step; /* relaxed: the two threads have nothing else in common */
+};
+
+static void await_step(struct beside *beside, int step)
+{
+	while (atomic_load_explicit(&beside->step, memory_order_relaxed) != step)
+		sched_yield();
+}
+
+static void *hold_batch(void *argument)
+{
+	struct beside *beside = argument;
+	bool outer;
+
+	pl_engine_lock(beside->engine);
+	outer = pl_engine_begin_batch(beside->engine);
+	atomic_store_explicit(&beside->step, BATCH_OPEN, memory_order_relaxed);
+	await_step(beside, WRITTEN);
+	pl_engine_end_batch(beside->engine, outer);
+	pl_engine_unlock(beside->engine);
+	return NULL;
+}
+
+/* A thread of the program that ends writes itself looks at no batch of home, which another thread has begun. */
+static void completed_beside(void *unused)
+{
+	static const struct setting local = {
+		.name = "home-work-local", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD
+	};
+	struct pl_completion completions[WRITES];
+	struct beside beside = { .step = 0 };
+	struct pl_error error;
+	struct pair pair;
+	pthread_t thread;
+
+	(void)unused;
+	pair_open(&pair, &local, LENGTH);
+	beside.engine = pair.environment.near_peer->home;
+	check_number(pthread_create(&thread, NULL, hold_batch, &beside), 0);
+	await_step(&beside, BATCH_OPEN);
+	for (unsigned i = 0; i < WRITES; i++)
+		check_ok(pl_write(pair.environment.near_peer,
+				  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, 8 }, NULL, NULL, &error),
+			 &error);
+	atomic_store_explicit(&beside.step, WRITTEN, memory_order_relaxed);
+	pthread_join(thread, NULL);
+	collect(&pair.environment, pair.environment.near, completions, WRITES);
+	for (unsigned i = 0; i < WRITES; i++)
+		check_completion(pair.environment.near, &completions[i], 0);
+	pair_close(&pair);
+}
+
 /* -- acknowledgements ------------------------------------------------------------------------------- */
 
 static struct tcp_lane *first_lane(struct pl_peer *peer)
@@ -274,6 +331,7 @@ static const struct test_case cases[] = {
 	{ "taken-together", taken_together, NULL, 20 },
 	{ "completed-together", completed_together, NULL, 60 },
 	{ "completed-meanwhile", completed_meanwhile, NULL, 60 },
+	{ "completed-beside", completed_beside, NULL, 60 },
 	{ "not-awaited", not_awaited, NULL, 60 },
 	{ "awaited-polls", awaited, &yes, 60 },
 	{ "awaited-sleeps", awaited, &no, 60 },

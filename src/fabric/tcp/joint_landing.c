@@ -130,6 +130,9 @@ static int place_in_joint(struct tcp_lane *lane, struct tcp_joint *joint)
 	struct pl_slot *slot = atomic_load(&joint->slot), *other = NULL;
 
 	lane->destination = NULL;
+	/* If the chunk is the last one, its lane copies. */
+	if (!pl_context_copier(lane->endpoint->context, lane->engine))
+		return -ENOMEM;
 	if (!slot) {
 		slot = tcp_take_landing_slot(lane, joint->memory);
 		if (!slot)
