@@ -465,7 +465,7 @@ void pl_frame_discard(struct pl_stream_frame *frame)
 {
 	struct pl_ring_descriptor descriptor = { .flags = PL_DESCRIPTOR_ABORTED, .captured = pl_wall_clock() };
 
-	if (!frame || frame->state != PL_FRAME_LOANED)
+	if (!frame || frame->state != PL_FRAME_LOANED || pl_context_forked(frame->publisher->context))
 		return;
 	finish_loan(frame, &descriptor, NULL);
 }

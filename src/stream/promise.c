@@ -152,7 +152,7 @@ void pl_frame_release(struct pl_stream_frame *frame)
 	struct pl_engine *engine;
 	bool placed;
 
-	if (!subscriber)
+	if (!subscriber || pl_context_forked(subscriber->context))
 		return;
 	pl_lock_take(&subscriber->lock);
 	placed = subscriber->push || (frame->view && frame->view == subscriber->view);

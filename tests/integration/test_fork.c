@@ -16,6 +16,8 @@
 #include "peerlane/stream.h"
 
 #define LENGTH 4096
+/* More than a publisher may push without credits. */
+#define FRAMES 100
 /* Seconds after which a child that waits for threads of its parent is ended. */
 #define CHILD_TIME 60
 
@@ -28,6 +30,7 @@ struct rig {
 	struct pl_vector *vector;
 	struct pl_publisher *publisher;
 	struct pl_subscriber *subscriber;
+	struct pl_stream_frame *frame, *loan; /* that the program holds */
 	char address[80];
 };
 
@@ -36,12 +39,15 @@ static struct pl_error error;
 static void open_rig(struct rig *rig, const char *fabric)
 {
 	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options subscriber = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_options options = PL_OPTIONS_INIT;
 	unsigned char token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
 
 	options.fabric = fabric;
 	publisher.slot_bytes = 64;
+	/* Released frames give credits to the publisher. */
+	subscriber.push = true;
 	assert_int_equal(pl_open(&rig->owner, &options, &error), 0);
 	assert_int_equal(pl_open(&rig->user, &options, &error), 0);
 	assert_int_equal(pl_region_allocate(rig->owner, LENGTH, PL_ACCESS_ALL, &rig->target, &error), 0);
@@ -57,12 +63,15 @@ static void open_rig(struct rig *rig, const char *fabric)
 					   &error),
 			 0);
 	assert_int_equal(pl_publisher_open(rig->owner, "s", &publisher, &rig->publisher, &error), 0);
-	assert_int_equal(pl_subscriber_open(rig->peer, "s", NULL, UINT64_MAX, &rig->subscriber, &error), 0);
+	assert_int_equal(pl_publisher_loan(rig->publisher, 0, &rig->loan, &error), 0);
+	assert_int_equal(pl_subscriber_open(rig->peer, "s", &subscriber, UINT64_MAX, &rig->subscriber, &error), 0);
 }
 
 /* Calls, in the child, the functions that end objects, as exit handlers and destructors do. */
 static int end_all(const struct rig *rig)
 {
+	pl_frame_release(rig->frame);
+	pl_frame_discard(rig->loan);
 	pl_subscriber_close(rig->subscriber);
 	pl_publisher_close(rig->publisher);
 	pl_vector_free(rig->vector);
@@ -113,11 +122,18 @@ static void run_child(const struct rig *rig, int (*run)(const struct rig *rig))
 	assert_int_equal(status, 0);
 }
 
+/* Publishes the loan, takes its frame, and borrows the next slot. */
+static void publish_and_take(struct rig *rig)
+{
+	assert_int_equal(pl_frame_publish(rig->loan, NULL, &error), 0);
+	assert_int_equal(pl_subscriber_take(rig->subscriber, &rig->frame, 1, UINT64_MAX, &error), 1);
+	assert_int_equal(pl_publisher_loan(rig->publisher, 0, &rig->loan, &error), 0);
+}
+
 /* Moves bytes by each object of the rig, and connects once more. */
-static void expect_whole(const struct rig *rig, char byte)
+static void expect_whole(struct rig *rig, char byte)
 {
 	struct pl_operation *operation;
-	struct pl_stream_frame *frame;
 	struct pl_peer *more;
 
 	memset(pl_region_address(rig->source), byte, LENGTH);
@@ -128,10 +144,10 @@ static void expect_whole(const struct rig *rig, char byte)
 	assert_memory_equal(pl_region_address(rig->target), pl_region_address(rig->source), LENGTH);
 	assert_int_equal(pl_vector_post(rig->vector, 0, 0, NULL, &operation, &error), 0);
 	assert_int_equal(pl_wait(operation, UINT64_MAX, NULL, &error), 0);
-	assert_int_equal(pl_publisher_loan(rig->publisher, 0, &frame, &error), 0);
-	assert_int_equal(pl_frame_publish(frame, NULL, &error), 0);
-	assert_int_equal(pl_subscriber_take(rig->subscriber, &frame, 1, UINT64_MAX, &error), 1);
-	pl_frame_release(frame);
+	for (unsigned i = 0; i < FRAMES; i++) {
+		pl_frame_release(rig->frame);
+		publish_and_take(rig);
+	}
 	assert_int_equal(pl_connect(rig->user, rig->address, 0, &more, &error), 0);
 	pl_peer_close(more);
 	assert_int_equal(pl_accept(rig->listener, UINT64_MAX, &more, &error), 0);

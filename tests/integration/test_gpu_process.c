@@ -10,6 +10,7 @@
 #include "support/environment.h"
 #include "support/gpu.h"
 #include "support/gpu_standin.h"
+#include "support/process.h"
 
 /* More than the largest operation that the posting thread copies, and than one handle. */
 #define LARGE ((size_t)3 << 20)
@@ -144,6 +145,39 @@ static void no_access(void *argument)
 	two_gpus_close(&two);
 }
 
+/* Nothing holds memory of handles after the program has freed it: neither a message nor a grant that ended. */
+static void freed_is_unmapped(void *argument)
+{
+	struct pl_operation *operation, *sent;
+	struct pl_completion receipt;
+	struct pl_error error;
+	struct two_gpus two;
+	uint64_t until;
+
+	two_gpus_open(&two, argument);
+	gpu_standin_need();
+	move_and_compare(&two, false, LARGE, "local: the GPU copies from");
+	check_ok(pl_receive(two.environment.near_peer, 1, UINT64_MAX, &(struct pl_buffer){ two.near.region, 0, LARGE },
+			    NULL, &operation, &error),
+		 &error);
+	check_ok(pl_send(two.environment.far_peer, 1, &(struct pl_buffer){ two.far.region, 0, LARGE }, NULL, &sent,
+			 &error),
+		 &error);
+	complete(&two.environment, operation, &receipt);
+	check_number(receipt.route, PL_ROUTE_DIRECT);
+	complete(&two.environment, sent, &receipt);
+	pl_remote_release(two.remote);
+	end_close(&two.near);
+	end_close(&two.far);
+	/* An engine ends the grant. */
+	until = clock_now() + AMPLE_TIME;
+	while (gpu_standin.mapped()) {
+		check(clock_now() < until);
+		settle(&two.environment, 1);
+	}
+	environment_close(&two.environment);
+}
+
 int main(void)
 {
 	static const struct kinds alloc = { "alloc", "alloc", "cuCtxEnablePeerAccess" },
@@ -159,6 +193,7 @@ int main(void)
 		{ "pool", from_gpu_to_gpu, &pool, 60 },
 		{ "mapped-alloc", from_gpu_to_gpu, &mapped_alloc, 60 },
 		{ "alloc-mapped", from_gpu_to_gpu, &alloc_mapped, 60 },
+		{ "freed-is-unmapped", freed_is_unmapped, &mapped, 60 },
 		{ "no-access-alloc", no_access, &alloc, 60 },
 		{ "no-access-mapped", no_access, &mapped, 60 },
 		{ "no-access-pool", no_access, &pool, 60 },

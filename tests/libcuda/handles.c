@@ -130,6 +130,17 @@ size_t standin_handles(void)
 	return count;
 }
 
+size_t standin_mapped(void)
+{
+	size_t count = 0;
+
+	pthread_mutex_lock(&standin_lock);
+	for (const struct allocation *at = standin_allocations; at; at = at->next)
+		count += at->kind == KIND_MAPPED;
+	pthread_mutex_unlock(&standin_lock);
+	return count;
+}
+
 /* Drops a reference.  The caller holds the lock. */
 static void handle_drop(struct handle *handle)
 {

@@ -144,10 +144,11 @@ API void standin_order(int ordering, int options);
 API unsigned standin_flushes(void);
 /*
  * standin_opened() returns the number of open allocations of other processes.  standin_handles() returns the number of
- * unreleased handles, including imported ones.
+ * unreleased handles, including imported ones.  standin_mapped() returns the number of mappings of handles.
  */
 API size_t standin_opened(void);
 API size_t standin_handles(void);
+API size_t standin_mapped(void);
 
 /* True if the call spoils a graph that another thread captures: it then returns CAPTURE_UNSUPPORTED. (capture.c) */
 bool standin_spoils(void);

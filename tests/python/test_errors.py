@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Errors, ends of objects, threads and signals."""
+import ctypes
 import errno
 import gc
 import os
@@ -74,6 +75,19 @@ def test_wrong_options_raise_and_leave_nothing(options, kind):
 def test_only_missing_files_are_called_so(error_id, is_file):
     error = make_error(errno.ENOENT, error_id, '', '', 'not there', '')
     assert isinstance(error, pl.Missing) == isinstance(error, FileNotFoundError) == is_file and error.errno == errno.ENOENT
+
+
+def test_a_fork_that_the_interpreter_does_not_see():
+    with pl.Context() as context, context.listen() as listener:
+        child = ctypes.PyDLL(None).fork()
+        if child == 0:
+            try:
+                context.connect(listener.address)
+            except pl.Forked as error:
+                os._exit(error.id != 'FORKED')
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_key_files_are_private(tmp_path):

@@ -55,9 +55,10 @@ def test_arrays_of_objects_are_refused(local):
     numpy = pytest.importorskip('numpy', reason='python3-numpy is not installed')
     objects = numpy.array([None, 'a'], dtype=object)
     members = numpy.zeros(2, [('a', 'f4'), ('b', object)])
+    dates = numpy.zeros(2, [('a', 'M8[s]'), ('b', object)])
     region = local.near.allocate(64)
     with local.far.publish('s', slot_bytes=64) as publisher:
-        for memory in (objects, members, (ctypes.py_object * 2)(1, 2), memoryview(objects)):
+        for memory in (objects, members, dates, (ctypes.py_object * 2)(1, 2), memoryview(objects)):
             for call in (local.near.register, local.peer.send, region.copy_in, region.copy_out, publisher.put):
                 with pytest.raises(pl.BufferRefused, match='objects') as caught:
                     call(memory)

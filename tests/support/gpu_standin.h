@@ -22,6 +22,7 @@ struct gpu_standin {
 	size_t (*copied)(void);
 	size_t (*opened)(void);
 	size_t (*handles)(void);
+	size_t (*mapped)(void);
 	unsigned (*depth)(void);
 	void (*hold)(bool held);
 	void (*load)(bool loads);

@@ -77,6 +77,7 @@ class NoMemory(Error, MemoryError):
 _BY_ID = {
     'PY-CLOSED': Closed,
     'PY-FORKED': Forked,
+    'FORKED': Forked,
     'PY-CONTIGUOUS': BufferRefused,
     'PY-OBJECTS': BufferRefused,
     'PY-ORDER': BufferRefused,

@@ -58,6 +58,19 @@ static bool py_format_has_objects(const char *format)
 	return false;
 }
 
+/* True if the elements of an array without a format have objects. */
+static bool py_type_has_objects(PyObject *array)
+{
+	PyObject *type = PyObject_GetAttrString(array, "dtype");
+	PyObject *found = type ? PyObject_GetAttrString(type, "hasobject") : NULL;
+	bool objects = found == Py_True;
+
+	PyErr_Clear();
+	Py_XDECREF(found);
+	Py_XDECREF(type);
+	return objects;
+}
+
 int py_buffer_check_elements(struct py_state *state, PyObject *object)
 {
 	bool objects = false;
@@ -68,10 +81,11 @@ int py_buffer_check_elements(struct py_state *state, PyObject *object)
 	/* Some types, such as NumPy's dates, have a buffer only if no format is wanted. */
 	if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) {
 		PyErr_Clear();
-		return 0;
+		objects = py_type_has_objects(object);
+	} else {
+		objects = view.format && py_format_has_objects(view.format);
+		PyBuffer_Release(&view);
 	}
-	objects = view.format && py_format_has_objects(view.format);
-	PyBuffer_Release(&view);
 	if (objects)
 		py_fail(state, -EINVAL, "PY-OBJECTS", "buffer", "the elements are objects of Python, not numbers",
 			"convert it first, as with array.astype(float), or pickle the objects");

@@ -145,7 +145,8 @@ void local_device_park(struct local_device *device)
 	struct local_device *replaced;
 	unsigned index;
 
-	if (device->ipc_fds) {
+	/* Memory of this process is mapped a second time, or not opened at all: it would stay allocated for nothing. */
+	if (device->ipc_fds || device->same_process) {
 		local_device_free(device);
 		return;
 	}

@@ -437,7 +437,7 @@ void local_device_free(struct local_device *device);
 void local_device_shut(struct local_device *device);
 /*
  * Frees the device later: when others are parked, or when the endpoint, which may be gone, or the state is closed.
- * Frees it at once if descriptors came with it, because the next key brings them again.
+ * Frees it at once if descriptors came with it, because the next key brings them again, and memory of this process.
  */
 void local_device_park(struct local_device *device);
 /* Frees parked devices of an endpoint, or all. */
