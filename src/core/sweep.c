@@ -42,13 +42,9 @@ void pl_peer_sweep_run(struct pl_task *task)
 	pl_peer_sweep(pl_container_of(task, struct pl_peer, sweep_task));
 }
 
-/* The program goes on cancelling. The engine's thread, or the next progress, sweeps for all operations that were stopped by then. */
+/* The program goes on cancelling. The engine's thread sweeps, for all operations that were stopped by then. */
 void pl_peer_end_stopping_one(struct pl_peer *peer)
 {
-	if (!stopping_ends(peer))
-		return;
-	if (pl_context_manual(peer->context))
-		pl_engine_leave_to_progress(peer->home, &peer->sweep_task);
-	else
+	if (stopping_ends(peer))
 		pl_engine_hand_over(peer->home, &peer->sweep_task);
 }

@@ -203,10 +203,6 @@ bool pl_engine_progress_held(struct pl_engine *engine)
 {
 	bool any = atomic_load_explicit(&engine->task_count, memory_order_relaxed) && pl_engine_run_tasks(engine, NULL);
 
-	if (atomic_load_explicit(&engine->handed_count, memory_order_relaxed)) {
-		pl_engine_serve_handed(engine);
-		any = true;
-	}
 	any |= poll_device(engine);
 	if (engine->hot_count)
 		any |= poll_hot(engine);

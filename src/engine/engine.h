@@ -115,8 +115,7 @@ struct pl_engine {
 	atomic_uint task_count;   /* of `tasks`, `submitted` and `taken` */
 	struct pl_list submitted; /* tasks of pl_engine_submit(), which are taken together */
 	atomic_uint submitted_count;
-	struct pl_list
-		handed_tasks;         /* for the engine's own thread, or for the next progress of an engine without one */
+	struct pl_list handed_tasks; /* for the engine's own thread */
 	struct pl_list due;       /* sources to which that thread reports EPOLLOUT; the engine's lock protects them */
 	atomic_uint handed_count; /* number of both */
 
@@ -302,11 +301,6 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
  */
 void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task);
 /*
- * Queues the task for the next pl_engine_progress(), which threads that sleep begin. For engines without a thread, while the program
- * makes progress: nothing else runs the task. Under the lock.
- */
-void pl_engine_leave_to_progress(struct pl_engine *engine, struct pl_task *task);
-/*
  * Queues the task in its turn among the posted ones and leaves it to the engine's own thread, which it wakes if that sleeps. The
  * caller never runs it, but another thread that uses the engine may. Returns false if the task was queued already.
  */
@@ -338,10 +332,7 @@ static inline void pl_engine_post_end(struct pl_engine *engine, struct pl_task *
  * the lock. Where engines poll, some tasks are one batch, whose frames are sent together: others post further tasks meanwhile.
  */
 bool pl_engine_run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *));
-/*
- * Runs the tasks and serves the sources that other threads left to the engine's own thread, or to progress, which calls this under
- * the lock.
- */
+/* Runs the tasks and serves the sources that other threads left to the engine's own thread, which calls this under the lock. */
 void pl_engine_serve_handed(struct pl_engine *engine);
 /* Gives all tasks of the engine's thread, which has ended, to other threads. */
 void pl_engine_take_over(struct pl_engine *engine);

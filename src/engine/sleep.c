@@ -27,7 +27,7 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 
 	pl_engine_lock(engine);
 	pl_engine_cool_all(engine);
-	if (atomic_load(&engine->polling) || atomic_load(&engine->handed_count))
+	if (atomic_load(&engine->polling))
 		left = 0;
 	pl_engine_unlock(engine);
 	timeout = to_timespec(left);

@@ -259,17 +259,6 @@ void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task)
 		pl_engine_serve(engine);
 }
 
-void pl_engine_leave_to_progress(struct pl_engine *engine, struct pl_task *task)
-{
-	if (atomic_fetch_or(&task->queued, PL_TASK_HANDED_OVER))
-		return;
-	pl_lock_take(&engine->task_lock);
-	list_task(engine, task, true);
-	pl_lock_release(&engine->task_lock);
-	if (pl_engine_eager(engine))
-		pl_engine_wake(engine);
-}
-
 void pl_source_hand_over(struct pl_source *source)
 {
 	struct pl_engine *engine = source->engine;

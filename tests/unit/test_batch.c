@@ -313,9 +313,7 @@ static void read_in_a_batch(struct pair *pair, struct pl_operation **operations)
 	check_number(endpoint->gathered_chunks, READS - 1);
 	check(pl_list_empty(&endpoint->work));
 	pl_cancel(operations[CANCELED]);
-	/* As the next progress does: the cancellation, and its sweep. */
 	pl_engine_run_tasks(peer->home, NULL);
-	pl_engine_serve_handed(peer->home);
 	check_number(list_length(&endpoint->gathered), READS - 2);
 	pl_engine_end_batch(peer->home, outer);
 	check(pl_list_empty(&endpoint->gathered));

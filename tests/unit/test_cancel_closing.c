@@ -7,7 +7,6 @@
  */
 #include <dlfcn.h>
 #include <limits.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -115,18 +114,15 @@ struct reads {
 /* Posts reads, which the far end, that nobody drives, does not answer. Counts sweeps from then on. */
 static void reads_post(struct reads *reads, bool handles)
 {
-	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_error error;
 	struct pl_peer *peer;
 
 	pair_open(&reads->pair, &swept, 8);
 	peer = reads->pair.environment.near_peer;
-	for (unsigned i = 0; i < READS; i++) {
-		attributes.user_data = i;
+	for (unsigned i = 0; i < READS; i++)
 		check_ok(pl_read(peer, &(struct pl_transfer){ reads->pair.remote, 0, reads->pair.near.region, 0, 8 },
-				 &attributes, handles ? &reads->operations[i] : NULL, &error),
+				 NULL, handles ? &reads->operations[i] : NULL, &error),
 			 &error);
-	}
 	reads->before = peer->ops;
 	reads->ops = *reads->before;
 	sweep = reads->ops.sweep;
@@ -177,72 +173,6 @@ static void cancel_handles(void *unused)
 	for (unsigned i = 0; i < READS; i++)
 		check_status(pl_wait(reads.operations[i], AMPLE_TIME, NULL, &error), -ECANCELED, &error);
 	reads_check_sweeps(&reads);
-	pair_close(&reads.pair);
-}
-
-/* The program cancels one handle after the other, while the engine is free. */
-static void cancel_one_by_one(void *unused)
-{
-	struct pl_error error;
-	struct reads reads;
-
-	(void)unused;
-	reads_post(&reads, true);
-	for (unsigned i = 0; i < READS; i++)
-		pl_cancel(reads.operations[i]);
-	for (unsigned i = 0; i < READS; i++)
-		check_status(pl_wait(reads.operations[i], AMPLE_TIME, NULL, &error), -ECANCELED, &error);
-	reads_check_sweeps(&reads);
-	pair_close(&reads.pair);
-}
-
-/* The same, one value after the other. */
-static void cancel_values(void *unused)
-{
-	struct pl_completion completions[READS];
-	struct reads reads;
-
-	(void)unused;
-	reads_post(&reads, false);
-	for (unsigned i = 0; i < READS; i++)
-		check_number(pl_cancel_posted(reads.pair.environment.near, i), 1);
-	collect(&reads.pair.environment, reads.pair.environment.near, completions, READS);
-	for (unsigned i = 0; i < READS; i++)
-		check_completion(reads.pair.environment.near, &completions[i], -ECANCELED);
-	reads_check_sweeps(&reads);
-	pair_close(&reads.pair);
-}
-
-static bool is_readable(int fd)
-{
-	struct pollfd events = { .fd = fd, .events = POLLIN };
-
-	return poll(&events, 1, 0) == 1;
-}
-
-/* A sleeping thread is woken to make the progress that sweeps. The one that cancels makes none. */
-static void cancel_of_sleeper(void *unused)
-{
-	struct pl_error error;
-	struct pl_engine *home;
-	struct reads reads;
-
-	(void)unused;
-	reads_post(&reads, true);
-	home = reads.pair.environment.near_peer->home;
-	while (is_readable(home->epoll_fd))
-		pl_engine_progress(home);
-	/* As a thread in pl_wait() that sleeps on the descriptor. */
-	check(!atomic_exchange(&home->led, true));
-	pl_cancel(reads.operations[0]);
-	check(is_readable(home->epoll_fd));
-	atomic_store(&home->led, false);
-	for (unsigned i = 0; i < READS; i++) {
-		if (i)
-			pl_cancel(reads.operations[i]);
-		check_status(pl_wait(reads.operations[i], AMPLE_TIME, NULL, &error), -ECANCELED, &error);
-	}
-	reads.pair.environment.near_peer->ops = reads.before;
 	pair_close(&reads.pair);
 }
 
@@ -412,9 +342,6 @@ static const struct test_case cases[] = {
 	{ "cancel-while-closing", cancel_while_closing, NULL, 30 },
 	{ "cancel-many", cancel_many, NULL, 30 },
 	{ "cancel-handles", cancel_handles, NULL, 30 },
-	{ "cancel-one-by-one", cancel_one_by_one, NULL, 30 },
-	{ "cancel-values", cancel_values, NULL, 30 },
-	{ "cancel-of-sleeper", cancel_of_sleeper, NULL, 30 },
 	{ "sweep-if-due", sweep_if_due, NULL, 30 },
 	{ "cancelled-message-stays", cancelled_message_stays, NULL, 30 },
 	{ "close-before-sweep", close_before_sweep, NULL, 30 },
