@@ -228,26 +228,31 @@ static void receive_others(struct pair *pair, unsigned missing)
 
 /*
  * A message waits behind the first one, as the far end, that nobody drives, acknowledges nothing. Later ones fill the lane's queue,
- * which is sent then, before any progress sweeps.
+ * which is sent then, before the sweep: the engine runs submitted operations first.
  */
 static void cancelled_message_stays(void *unused)
 {
 	static const uint8_t bytes[MESSAGE];
 	struct pl_operation *operations[MESSAGES];
 	struct pl_error error;
+	struct pl_peer *peer;
 	struct pair pair;
 
 	(void)unused;
 	pair_open(&pair, &swept, MESSAGE);
+	peer = pair.environment.near_peer;
 	for (unsigned i = 0; i < MESSAGES; i++) {
-		check_ok(pl_send_copy(pair.environment.near_peer, i, bytes, i < 2 ? 8 : MESSAGE, NULL, &operations[i],
-				      &error),
-			 &error);
+		check_ok(pl_send_copy(peer, i, bytes, i < 2 ? 8 : MESSAGE, NULL, &operations[i], &error), &error);
 		if (i != 1)
 			continue;
 		check_number(atomic_load(&operations[i]->state), PL_RUNNING);
-		pl_cancel(operations[i]);
+		/* As pl_cancel() does. */
+		pl_engine_lock(peer->home);
+		pl_peer_begin_stopping(peer);
+		pl_operation_stop(operations[i], -ECANCELED, NULL);
+		pl_peer_end_stopping_one(peer);
 	}
+	pl_engine_unlock(peer->home);
 	check(atomic_load(&operations[2]->state) != PL_RUNNING);
 	receive_others(&pair, 1);
 	for (unsigned i = 0; i < MESSAGES; i++)
