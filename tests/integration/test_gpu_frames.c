@@ -714,8 +714,8 @@ static void large_copies_go_together(void *argument)
 }
 
 /*
- * Reads the newest frame with the subscriber's key, while the publisher uses its slot again, and checks nothing afterwards. Returns
- * true if it got bytes of another frame.
+ * Reads the newest frame with the subscriber's key, and checks nothing afterwards. The publisher uses its slot again after the read
+ * has begun, and before bytes leave the GPU. Returns true if it got bytes of another frame.
  */
 static bool read_naively(struct rig *rig, struct pl_region *region)
 {
@@ -729,9 +729,13 @@ static bool read_naively(struct rig *rig, struct pl_region *region)
 	sequence = info.published - 1;
 	transfer.remote_offset = pl_ring_slot_offset(&rig->subscriber->geometry, sequence);
 	transfer.length = length_of(sequence);
+	gpu_standin.stall("copy-out");
 	check_ok(pl_read(rig->environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	while (!gpu_standin.stalled())
+		settle(&rig->environment, 1);
 	for (unsigned i = 0; i <= SLOTS; i++)
 		publish(rig, true);
+	gpu_standin.stall(NULL);
 	complete(&rig->environment, operation, NULL);
 	return !pattern_matches(pl_region_address(region), transfer.length, sequence, 0);
 }

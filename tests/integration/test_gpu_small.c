@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Small messages from and into GPU memory, which the GPU copies in batches; with the stand-in for the driver. */
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "support/cases.h"
 #include "support/environment.h"
@@ -16,6 +19,32 @@ static const struct setting setting = {
 	.progress = PL_PROGRESS_THREAD,
 	.lanes = 2,
 };
+
+/* Clock of a thread: each reading adds `step`. 0: the system's clock. Nanoseconds. */
+static __thread struct {
+	uint64_t now, step;
+} own_clock;
+
+/* Replaces that of the C library, so that the processor's load does not change the time of a copy. */
+int clock_gettime(clockid_t id, struct timespec *time)
+{
+	if (!own_clock.step || id != CLOCK_MONOTONIC)
+		return (int)syscall(SYS_clock_gettime, id, time);
+	own_clock.now += own_clock.step;
+	*time = (struct timespec){ (time_t)(own_clock.now / SECOND), (long)(own_clock.now % SECOND) };
+	return 0;
+}
+
+static void own_clock_begin(uint64_t step)
+{
+	own_clock.now = clock_now();
+	own_clock.step = step;
+}
+
+static void own_clock_end(void)
+{
+	own_clock.step = 0;
+}
 
 struct pair {
 	struct scenario_environment environment;
@@ -138,7 +167,9 @@ static void shared_gpu(void *unused)
 	(void)unused;
 	begin();
 	pair_open(&pair);
-	gpu_standin.share(50000);
+	gpu_standin.share(1); /* makes the stand-in count */
+	/* The first copy takes so long that all rows are quick beside it, and are used until the end of the case. */
+	own_clock_begin(1000 * SECOND);
 	for (size_t length = 1; length <= LENGTH; length++) {
 		size_t offset = SMALL_COUNT * SMALL_STRIDE + length * ROOM;
 
@@ -146,6 +177,7 @@ static void shared_gpu(void *unused)
 			bytes[i] = (uint8_t)(length + i);
 		memset(bytes + length, POISON, ROOM - length);
 		check_ok(pl_region_copy_in(pair.far.region, offset, bytes, length, &error), &error);
+		own_clock_end();
 		check_ok(pl_region_copy_out(pair.far.region, offset, seen, ROOM, &error), &error);
 		check(!memcmp(bytes, seen, ROOM));
 	}
@@ -153,7 +185,6 @@ static void shared_gpu(void *unused)
 	check_number(gpu_standin.waited(), 1);
 	check_number(receive_small(&pair, 3), 0);
 	check_number(gpu_standin.waited(), 1);
-	gpu_standin.share(1000);
 	gpu_standin.fail("cuMemcpy2DAsync", 0, UINT32_MAX, 801);
 	check_number(receive_small(&pair, 4), 0);
 	check(gpu_standin.waited() > 1);
@@ -162,37 +193,25 @@ static void shared_gpu(void *unused)
 	gpu_standin.fail("cuMemcpy2DAsync", 0, 0, 0);
 }
 
-/* Makes small copies with a GPU that is slow at all copies.  Returns the number of copies not made in rows. */
-static size_t plain_copies(size_t count)
+/* Checks that the library stops copying in rows if rows are slow, too: 4 of 12 copies are in rows. */
+static void slow_gpu(void *unused)
 {
-	size_t before = gpu_standin.waited();
 	struct pl_error error;
 	uint64_t word = 5;
 	struct pair pair;
 
-	pair_open(&pair);
-	gpu_standin.delay(3000);
-	gpu_standin.share(1); /* makes the stand-in count */
-	for (size_t i = 0; i < count; i++)
-		check_ok(pl_region_copy_in(pair.far.region, i * 8, &word, 8, &error), &error);
-	gpu_standin.share(0);
-	gpu_standin.delay(0);
-	pair_close(&pair);
-	return gpu_standin.waited() - before;
-}
-
-/*
- * Checks that the library stops copying in rows if rows are slow, too.  On a busy machine the first copy may take twice
- * as long as the others, so the test retries.
- */
-static void slow_gpu(void *unused)
-{
-	unsigned attempts = 1;
-
 	(void)unused;
 	begin();
-	while (plain_copies(12) != 12 - 4)
-		check(attempts++ < 10);
+	pair_open(&pair);
+	gpu_standin.share(1); /* makes the stand-in count */
+	/* Each copy takes one or two steps. */
+	own_clock_begin(3 * MS);
+	for (size_t i = 0; i < 12; i++)
+		check_ok(pl_region_copy_in(pair.far.region, i * 8, &word, 8, &error), &error);
+	own_clock_end();
+	gpu_standin.share(0);
+	check_number(gpu_standin.waited(), 12 - 4);
+	pair_close(&pair);
 }
 
 /* Closes the receiving peer while received messages are copied: closing waits for the copies. */

@@ -20,6 +20,8 @@
 
 static const uint8_t zeros[64 << 10];
 
+static void sweep_queue(struct tcp_lane *lane, bool all);
+
 struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *frame)
 {
 	struct tcp_piece *piece;
@@ -356,6 +358,8 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		return;
 	lane->flushing = true;
 	lane->answered = 0;
+	if (!lane->index && lane->endpoint->base.peer->unswept)
+		sweep_queue(lane, false);
 	while (lane->state == TCP_LANE_UP) {
 		ssize_t sent = pl_stream_unsent(&lane->stream) ? pl_stream_flush(&lane->stream) : 0;
 
@@ -459,14 +463,21 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 	pl_operation_pending_done(operation);
 }
 
+/* The lane is flushing: an operation that completes here may post and send at once, which would free the pieces walked here. */
+static void sweep_queue(struct tcp_lane *lane, bool all)
+{
+	if (!lane->index)
+		lane->endpoint->base.peer->unswept = false;
+	pl_list_for_each_safe(at, next, &lane->queue)
+		sweep_piece(lane, pl_list_entry(at, struct tcp_piece, link), all);
+}
+
 void tcp_lane_sweep_pieces(struct tcp_lane *lane, bool all)
 {
 	bool flushing = lane->flushing;
 
-	/* An operation that completes here may post and send at once, which would free the pieces walked here. */
 	lane->flushing = true;
-	pl_list_for_each_safe(at, next, &lane->queue)
-		sweep_piece(lane, pl_list_entry(at, struct tcp_piece, link), all);
+	sweep_queue(lane, all);
 	pl_list_for_each_safe(at, next, &lane->unacked) {
 		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 		struct pl_operation *operation = piece->operation;
