@@ -349,6 +349,15 @@ static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 	return sent;
 }
 
+/* Returns true if lane 0 dropped messages that were cancelled: the queue may be empty. */
+static bool drop_stopped(struct tcp_lane *lane)
+{
+	if (lane->index || !lane->endpoint->base.peer->unswept)
+		return false;
+	sweep_queue(lane, false);
+	return true;
+}
+
 void tcp_lane_flush(struct tcp_lane *lane)
 {
 	bool single = false;
@@ -358,8 +367,6 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		return;
 	lane->flushing = true;
 	lane->answered = 0;
-	if (!lane->index && lane->endpoint->base.peer->unswept)
-		sweep_queue(lane, false);
 	while (lane->state == TCP_LANE_UP) {
 		ssize_t sent = pl_stream_unsent(&lane->stream) ? pl_stream_flush(&lane->stream) : 0;
 
@@ -380,6 +387,8 @@ void tcp_lane_flush(struct tcp_lane *lane)
 			pl_source_hand_over(&lane->source);
 			break;
 		}
+		if (sent == 0 && drop_stopped(lane))
+			continue;
 		if (sent == 0)
 			sent = tcp_lane_send_batch(lane, single);
 		if (sent > 0) {
