@@ -49,6 +49,7 @@ struct pl_context {
 	char *devices;             /* options.devices; NULL: all */
 	char program[32];          /* options.program; "": none */
 	pid_t process;             /* that opened the context */
+	const uint8_t *fork_mark;  /* 1 in that process, 0 in a child of fork(2), which gets the page empty; NULL: none */
 	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;
 	struct pl_topology *_Atomic machine; /* NULL: not needed so far, or not to be used. Does not change any more */
@@ -127,7 +128,7 @@ static inline bool pl_context_manual(const struct pl_context *context)
  */
 static inline bool pl_context_forked(const struct pl_context *context)
 {
-	return context->process != getpid();
+	return context->fork_mark ? !*context->fork_mark : context->process != getpid();
 }
 
 /* Returns 0, or fails in a child of fork(2). */

@@ -132,7 +132,7 @@ def test_key_makes_the_folder_of_settings_for_the_example_of_its_help(tmp_path):
         assert (folder / 'identity.pem').stat().st_mode & 0o777 == 0o600 and folder.stat().st_mode & 0o777 == 0o700
     # A mistyped path elsewhere makes no folders.
     error = run('key', 'generate', tmp_path / 'homme/.config/peerlane/identity.pem', expect=1).stderr
-    assert 'No such file' in error and 'hint: make the folder' in error and not (tmp_path / 'homme').exists()
+    assert 'No such file' in error and 'hint: create the folder' in error and not (tmp_path / 'homme').exists()
 
 
 def test_key_files_are_whole_or_absent(tmp_path):
