@@ -163,8 +163,6 @@ struct pl_peer {
 	unsigned stopping;         /* functions that are stopping many operations */
 	bool sweep_due;            /* the fabric has operations that they stopped */
 	struct pl_task sweep_task; /* sweeps for operations that the program cancelled one by one */
-	/* Operations were stopped. The fabric drops their messages before it sends others, as the sweep may come later. */
-	bool unswept;
 	struct pl_list after_stream; /* running operations that wait for streams, or for messages before them that do */
 	struct pl_watch stream_watch;
 	struct pl_list receives;   /* posted receives without a message */

@@ -10,7 +10,6 @@ void pl_peer_sweep(struct pl_peer *peer)
 	 */
 	if (peer->dead)
 		return;
-	peer->unswept = true;
 	if (peer->stopping)
 		peer->sweep_due = true;
 	else

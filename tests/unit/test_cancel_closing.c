@@ -2,8 +2,7 @@
 /*
  * A thread cancels an operation while another one closes the peer, which waits for a chunk that an engine copies. The endpoint's
  * sockets are gone then: AddressSanitizer reports a use of them. One call that cancels many operations sweeps their peer once. And a
- * sweep that waits for the engine's thread ends with the peer. A message that is cancelled while it is queued is not sent before the
- * sweep either.
+ * sweep that waits for the engine's thread ends with the peer.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -207,59 +206,6 @@ static void sweep_if_due(void *unused)
 	pair_close(&reads.pair);
 }
 
-enum { MESSAGES = 10, MESSAGE = 4 << 10 };
-
-/* Receives all messages but one. The next one takes its receive. */
-static void receive_others(struct pair *pair, unsigned missing)
-{
-	const struct pl_buffer buffer = { pair->far.region, 0, MESSAGE };
-	struct pl_operation *operation;
-	struct pl_completion receipt;
-	struct pl_error error;
-
-	for (unsigned i = 0; i < MESSAGES; i++) {
-		if (i == missing)
-			continue;
-		check_ok(pl_receive(pair->environment.far_peer, 0, 0, &buffer, NULL, &operation, &error), &error);
-		complete(&pair->environment, operation, &receipt);
-		check_number(receipt.tag, i);
-	}
-}
-
-/*
- * A message waits behind the first one, as the far end, that nobody drives, acknowledges nothing. Later ones fill the lane's queue,
- * which is sent then, before the sweep: the engine runs submitted operations first.
- */
-static void cancelled_message_stays(void *unused)
-{
-	static const uint8_t bytes[MESSAGE];
-	struct pl_operation *operations[MESSAGES];
-	struct pl_error error;
-	struct pl_peer *peer;
-	struct pair pair;
-
-	(void)unused;
-	pair_open(&pair, &swept, MESSAGE);
-	peer = pair.environment.near_peer;
-	for (unsigned i = 0; i < MESSAGES; i++) {
-		check_ok(pl_send_copy(peer, i, bytes, i < 2 ? 8 : MESSAGE, NULL, &operations[i], &error), &error);
-		if (i != 1)
-			continue;
-		check_number(atomic_load(&operations[i]->state), PL_RUNNING);
-		/* As pl_cancel() does. */
-		pl_engine_lock(peer->home);
-		pl_peer_begin_stopping(peer);
-		pl_operation_stop(operations[i], -ECANCELED, NULL);
-		pl_peer_end_stopping_one(peer);
-	}
-	pl_engine_unlock(peer->home);
-	check(atomic_load(&operations[2]->state) != PL_RUNNING);
-	receive_others(&pair, 1);
-	for (unsigned i = 0; i < MESSAGES; i++)
-		check_status(await(&pair.environment, operations[i], NULL, &error), i == 1 ? -ECANCELED : 0, &error);
-	pair_close(&pair);
-}
-
 static const struct setting threaded = {
 	.name = "cancel-late", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 };
@@ -348,7 +294,6 @@ static const struct test_case cases[] = {
 	{ "cancel-many", cancel_many, NULL, 30 },
 	{ "cancel-handles", cancel_handles, NULL, 30 },
 	{ "sweep-if-due", sweep_if_due, NULL, 30 },
-	{ "cancelled-message-stays", cancelled_message_stays, NULL, 30 },
 	{ "close-before-sweep", close_before_sweep, NULL, 30 },
 };
 
