@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdio.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/fabric.h"
@@ -8,8 +7,6 @@
 #include "core/thread_state.h"
 #include "core/trust.h"
 #include "core/vector.h"
-
-#define FORK_MARK_SPACE 4096 /* bytes of a page, or of its beginning */
 
 #define STRINGIFY_(x) #x
 #define STRINGIFY(x) STRINGIFY_(x)
@@ -217,21 +214,6 @@ static int copy_devices(struct pl_context *context, const char *devices, struct 
 	return 0;
 }
 
-/* Returns a page that the kernel empties in children of fork(2) (madvise(2)): a look needs no system call. NULL: none. */
-static const uint8_t *open_fork_mark(void)
-{
-	uint8_t *mark = mmap(NULL, FORK_MARK_SPACE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (mark == MAP_FAILED)
-		return NULL;
-	if (madvise(mark, FORK_MARK_SPACE, MADV_WIPEONFORK) < 0) {
-		munmap(mark, FORK_MARK_SPACE);
-		return NULL;
-	}
-	*mark = 1;
-	return mark;
-}
-
 int pl_open(struct pl_context **result, const struct pl_options *given, struct pl_error *error)
 {
 	struct pl_options options;
@@ -253,8 +235,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	if (!context)
 		return pl_fail_memory(error, "pl_open");
 	context->allocator = *allocator;
-	context->process = getpid();
-	context->fork_mark = open_fork_mark();
+	pl_context_mark_process(context);
 	context->options = options;
 	context->lanes_by_default = by_default;
 	context->options.allocator = NULL;
@@ -299,14 +280,6 @@ int pl_context_use_tls(struct pl_context *context, struct pl_error *error)
 		rc = pl_tls_open(&context->allocator, NULL, 0, &context->tls, error);
 	pthread_mutex_unlock(&context->fabric_lock);
 	return rc;
-}
-
-int pl_context_check_process(const struct pl_context *context, const char *call, struct pl_error *error)
-{
-	if (!pl_context_forked(context))
-		return 0;
-	return pl_fail(error, -EBADF, "FORKED", call, NULL, "open a context in each process",
-		       "the context belongs to the parent process");
 }
 
 static unsigned greatest_divisor(unsigned a, unsigned b)
@@ -482,8 +455,7 @@ void pl_close(struct pl_context *context)
 		close(context->event_fd);
 	if (context->poll_fd >= 0 && context->poll_fd != context->event_fd)
 		close(context->poll_fd);
-	if (context->fork_mark)
-		munmap((void *)context->fork_mark, FORK_MARK_SPACE);
+	pl_context_unmark_process(context);
 	pl_tls_close(context->tls);
 	pl_trust_close(context);
 	pthread_mutex_destroy(&context->reload_lock);

@@ -131,6 +131,9 @@ static inline bool pl_context_forked(const struct pl_context *context)
 	return context->fork_mark ? !*context->fork_mark : context->process != getpid();
 }
 
+/* fork_mark.c: notes the process that opens the context, and frees the note. */
+void pl_context_mark_process(struct pl_context *context);
+void pl_context_unmark_process(struct pl_context *context);
 /* Returns 0, or fails in a child of fork(2). */
 int pl_context_check_process(const struct pl_context *context, const char *call, struct pl_error *error);
 
