@@ -106,6 +106,27 @@ static void read_well(struct pair *pair)
 	pattern_check(pair->near.bytes, SIZE, 3, 0);
 }
 
+/* Access to the far end's memory by a token of its own, which can be revoked. */
+struct access {
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length;
+	struct pl_remote *remote;
+};
+
+static void access_import(struct access *access, struct pair *pair)
+{
+	struct pl_error error;
+
+	access->length = sizeof(access->token);
+	check_ok(pl_region_share(pair->far.region, NULL, access->token, &access->length, &error), &error);
+	access->remote = import_token(&pair->environment, pair->environment.near_peer, access->token, access->length);
+}
+
+static void access_revoke(const struct access *access, struct pair *pair)
+{
+	check_number(pl_region_revoke(pair->far.region, access->token, access->length), 0);
+}
+
 static void in_one_call(void *unused)
 {
 	struct pl_operation *operation;
@@ -160,28 +181,24 @@ static void revoked(void *unused)
 {
 	const struct tcp_piece *trailer;
 	struct pl_operation *operation;
-	struct pl_remote *remote;
-	struct pl_error error;
+	struct access access;
 	struct pair pair;
-	uint8_t token[PL_TOKEN_MAX];
-	size_t length = sizeof(token);
 
 	(void)unused;
 	pair_begin(&pair);
-	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
-	remote = import_token(&pair.environment, pair.environment.near_peer, token, length);
+	access_import(&access, &pair);
 	fills = true;
-	operation = start_read(&pair, remote);
+	operation = start_read(&pair, access.remote);
 	progress_until(&pair.environment, full);
 	/* No later frame may come between these. */
 	trailer = pl_list_entry(server_of(&pair)->queue.prev, struct tcp_piece, link);
 	check_number(trailer->frame.type, PL_FRAME_VALUE);
 	check(trailer->header_final);
-	check_number(pl_region_revoke(pair.far.region, token, length), 0);
+	access_revoke(&access, &pair);
 	fills = full = false;
 	fail_with(&pair.environment, operation, -EACCES);
 	read_well(&pair);
-	pl_remote_release(remote);
+	pl_remote_release(access.remote);
 	pair_end(&pair);
 }
 
@@ -189,28 +206,24 @@ static void revoked(void *unused)
 static void revoked_before_another(void *unused)
 {
 	struct pl_operation *first, *second;
-	struct pl_remote *remote;
-	struct pl_error error;
+	struct access access;
 	struct pair pair;
-	uint8_t token[PL_TOKEN_MAX];
-	size_t length = sizeof(token);
 
 	(void)unused;
 	pair_begin(&pair);
-	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
-	remote = import_token(&pair.environment, pair.environment.near_peer, token, length);
+	access_import(&access, &pair);
 	fills = true;
-	first = start_read(&pair, remote);
+	first = start_read(&pair, access.remote);
 	second = start_read(&pair, pair.remote);
 	progress_until(&pair.environment, full);
 	check(server_of(&pair)->queue.next != server_of(&pair)->queue.prev);
 	check(!pl_list_first(&server_of(&pair)->queue, struct tcp_piece, link)->trailer);
-	check_number(pl_region_revoke(pair.far.region, token, length), 0);
+	access_revoke(&access, &pair);
 	fills = full = false;
 	fail_with(&pair.environment, first, -EACCES);
 	complete(&pair.environment, second, NULL);
 	read_well(&pair);
-	pl_remote_release(remote);
+	pl_remote_release(access.remote);
 	pair_end(&pair);
 }
 

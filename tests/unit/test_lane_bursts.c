@@ -140,6 +140,16 @@ static size_t queued_in(struct tcp_lane *lane)
 	return queued;
 }
 
+static struct pl_operation *read_rest(struct pair *pair)
+{
+	const struct pl_transfer transfer = { pair->remote, 0, pair->near.region, 0, REST };
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_read(pair->environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	return operation;
+}
+
 /* The far end's lane has all bytes of an answer in its queue when it shuts, and its socket has room for them. */
 static void sends_rest(void *unused)
 {
@@ -154,9 +164,7 @@ static void sends_rest(void *unused)
 	lane = tcp_endpoint_of(pair.environment.far_peer->endpoint)->lanes[0];
 	make_waiting(lane->source.fd);
 	atomic_store(&full, lane->source.fd);
-	check_ok(pl_read(pair.environment.near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, REST },
-			 NULL, &operation, &error),
-		 &error);
+	operation = read_rest(&pair);
 	while (queued_in(lane) < REST)
 		usleep(100);
 	pl_engine_lock(lane->engine);
@@ -176,7 +184,6 @@ static void sends_rest(void *unused)
 static void goes_on(void *unused)
 {
 	struct pl_operation *operation;
-	struct pl_error error;
 	struct pair pair;
 	int fd;
 
@@ -187,9 +194,7 @@ static void goes_on(void *unused)
 	fd = tcp_endpoint_of(pair.environment.far_peer->endpoint)->lanes[0]->source.fd;
 	make_waiting(fd);
 	atomic_store(&watched, fd);
-	check_ok(pl_read(pair.environment.near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, REST },
-			 NULL, &operation, &error),
-		 &error);
+	operation = read_rest(&pair);
 	complete(&pair.environment, operation, NULL);
 	atomic_store(&watched, -1);
 	pattern_check(pair.near.bytes, REST, 1, 0);
