@@ -223,41 +223,27 @@ static void stuck(void *argument)
 	pair_close(&pair);
 }
 
-/* The driver does not destroy the queue pair of one rail: the device is opened anew, and so is the other rail. */
-static void not_destroyed(void *argument)
+/* Call of the driver that fails while a failed queue pair ends. */
+struct failed_end {
+	bool narrow_grants; /* a window is bound through the queue pair */
+	enum card_fault fault;
+};
+static struct failed_end destroying = { false, CARD_DESTROY }, deallocating = { true, CARD_DEALLOC };
+
+/* The driver keeps the queue pair of one rail, or its window: the device is opened anew, and so is the other rail. */
+static void not_released(void *argument)
 {
+	const struct failed_end *end = argument;
 	struct pl_error error;
 	unsigned made;
 	struct pair pair;
 
-	(void)argument;
-	narrow_grants = false;
+	narrow_grants = end->narrow_grants;
 	rail_limit = 2;
 	pair_open(&pair, &card_manual, LONG);
 	pair_spread(&pair, 2);
 	made = card_counts_now().made_qps;
-	card_fault_next(CARD_DESTROY);
-	card_fault_next(CARD_UNDELIVERED);
-	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
-	progress_until(&pair.environment, card_counts_now().made_qps >= made + 4);
-	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
-	pair_close(&pair);
-}
-
-/* The driver does not deallocate a window of a queue pair that failed: the device is opened anew, and so is the other rail. */
-static void window_of_failed_pair(void *argument)
-{
-	struct pl_error error;
-	unsigned made;
-	struct pair pair;
-
-	(void)argument;
-	narrow_grants = true;
-	rail_limit = 2;
-	pair_open(&pair, &card_manual, LONG);
-	pair_spread(&pair, 2);
-	made = card_counts_now().made_qps;
-	card_fault_next(CARD_DEALLOC);
+	card_fault_next(end->fault);
 	card_fault_next(CARD_UNDELIVERED);
 	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
 	progress_until(&pair.environment, card_counts_now().made_qps >= made + 4);
@@ -314,8 +300,8 @@ static const struct test_case cases[] = {
 	{ "grant longer than a window", too_long, NULL, 30 },
 	{ "registration that does not end", stuck, (void *)&no, 30 },
 	{ "window that does not end", stuck, (void *)&yes, 30 },
-	{ "queue pair that does not end", not_destroyed, NULL, 30 },
-	{ "window of a queue pair that failed", window_of_failed_pair, NULL, 30 },
+	{ "queue pair that does not end", not_released, &destroying, 30 },
+	{ "window of a queue pair that failed", not_released, &deallocating, 30 },
 	{ "limit of the cgroup", cgroup, NULL, 30 },
 };
 
