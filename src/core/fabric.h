@@ -107,6 +107,11 @@ struct pl_fabric_ops {
 
 	/* -- Data, optional -- */
 	/*
+	 * Operations of a peer that is up were stopped, and sweep() follows, perhaps much later. Meanwhile the fabric sends no
+	 * queued message of them. Default: nothing to do.
+	 */
+	void (*stopped)(struct pl_endpoint *endpoint);
+	/*
 	 * Ends the connections of a peer that is lost, before its operations end: no byte of either end may go over them
 	 * any more, and no message may arrive. Default: sweep() does that.
 	 */

@@ -365,6 +365,7 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 {
 	peer_leave_context(peer);
 	pl_engine_lock(peer->home);
+	pl_peer_sweep_before_end(peer);
 	pl_dial_turn_over(peer);
 	end_opening(peer, status, error);
 	if (peer->listener)
@@ -383,8 +384,6 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 		peer->home->poller->drain(peer->home->poller);
 	peer->endpoint = NULL;
 	pl_timer_clear(peer->home, &peer->key_timer);
-	/* Nothing hands it over to the engine's thread again: a dead peer is not swept. */
-	pl_engine_withdraw(peer->home, &peer->sweep_task);
 	pl_watch_remove(&peer->stream_watch);
 	pl_engine_unlock(peer->home);
 	if (peer->listener)

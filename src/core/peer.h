@@ -221,6 +221,11 @@ void pl_peer_end_stopping(struct pl_peer *peer);
 /* The same for one operation of several that the program may cancel: the fabric looks later, for all of them. Home. */
 void pl_peer_end_stopping_one(struct pl_peer *peer);
 void pl_peer_sweep_run(struct pl_task *task);
+/*
+ * Does what the program has requested of a peer before the end of that: posts its operations, whose messages may still be sent, and
+ * sweeps cancelled ones, whose messages must not. Home.
+ */
+void pl_peer_sweep_before_end(struct pl_peer *peer);
 
 /*
  * Steps through a peer's operations while they end or begin others: moves the first one of `rest` back into the peer's

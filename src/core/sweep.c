@@ -10,6 +10,9 @@ void pl_peer_sweep(struct pl_peer *peer)
 	 */
 	if (peer->dead)
 		return;
+	/* At its end a peer sends what it can of the messages that were posted before. */
+	if (peer->ops->stopped && atomic_load(&peer->state) == PL_PEER_UP)
+		peer->ops->stopped(peer->endpoint);
 	if (peer->stopping)
 		peer->sweep_due = true;
 	else
@@ -39,6 +42,18 @@ void pl_peer_end_stopping(struct pl_peer *peer)
 void pl_peer_sweep_run(struct pl_task *task)
 {
 	pl_peer_sweep(pl_container_of(task, struct pl_peer, sweep_task));
+}
+
+void pl_peer_sweep_before_end(struct pl_peer *peer)
+{
+	struct pl_engine *home = peer->home;
+
+	pl_engine_run_tasks(home, NULL);
+	while (atomic_load(&peer->sweep_task.queued)) {
+		pl_engine_withdraw(home, &peer->sweep_task);
+		pl_peer_sweep(peer);
+		pl_engine_run_tasks(home, NULL);
+	}
 }
 
 /* The program goes on cancelling. The engine's thread sweeps, for all operations that were stopped by then. */

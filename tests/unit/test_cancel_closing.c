@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A thread cancels an operation while another one closes the peer, which waits for a chunk that an engine copies. The endpoint's
- * sockets are gone then: AddressSanitizer reports a use of them. One call that cancels many operations sweeps their peer once. And a
- * sweep that waits for the engine's thread ends with the peer.
+ * sockets are gone then: AddressSanitizer reports a use of them. One call that cancels many operations sweeps their peer once. A sweep
+ * that waits for the engine's thread ends with the peer. Until then no message of a cancelled operation is sent, but at its end a peer
+ * sends all others that wait.
  */
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -289,12 +291,143 @@ static void close_before_sweep(void *unused)
 	environment_close(&environment);
 }
 
+/* -- messages that wait ----------------------------------------------------------------------------- */
+
+enum { MESSAGES = 10, MESSAGE = 4 << 10 };
+
+static const struct setting threaded_local = {
+	.name = "cancel-late-local", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+
+/* Messages of the near end, whose engine's thread is late: what a thread of the program does not send waits. */
+struct messages {
+	struct pair pair;
+	struct pl_peer *peer;
+	struct pl_operation *operations[MESSAGES];
+	int statuses[MESSAGES];
+};
+
+static void messages_open(struct messages *messages, const struct setting *from)
+{
+	pair_open(&messages->pair, from, MESSAGE);
+	messages->peer = messages->pair.environment.near_peer;
+	atomic_store(&late_fd, messages->peer->home->epoll_fd);
+	pl_engine_wake(messages->peer->home);
+	while (!atomic_load(&is_late))
+		usleep(100);
+}
+
+static void messages_send(struct messages *messages, unsigned index, size_t length)
+{
+	static const uint8_t bytes[MESSAGE];
+	struct pl_error error;
+
+	check_ok(pl_send_copy(messages->peer, index, bytes, length, NULL, &messages->operations[index], &error),
+		 &error);
+}
+
+static bool message_waits(const struct messages *messages, unsigned index)
+{
+	return atomic_load(&messages->operations[index]->state) == PL_RUNNING;
+}
+
+/* Receives all messages but one, in their order, and ends the test. */
+static void messages_check(struct messages *messages, unsigned missing)
+{
+	const struct pl_buffer buffer = { messages->pair.far.region, 0, MESSAGE };
+	struct scenario_environment *environment = &messages->pair.environment;
+	struct pl_operation *operation;
+	struct pl_completion receipt;
+	struct pl_error error;
+
+	atomic_store(&late_fd, -1);
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		if (i == missing)
+			continue;
+		check_ok(pl_receive(environment->far_peer, 0, 0, &buffer, NULL, &operation, &error), &error);
+		complete(environment, operation, &receipt);
+		check_number(receipt.tag, i);
+	}
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		error.id[0] = 0;
+		messages->statuses[i] = pl_wait(messages->operations[i], AMPLE_TIME, NULL, &error);
+		check_number(!strcmp(error.id, "OPERATION-CANCELED"), i == missing);
+	}
+	pair_close(&messages->pair);
+}
+
+/* A message waits behind the first one, which is not acknowledged. Later ones fill the lane, which sends them before the sweep. */
+static void cancelled_message_stays(void *argument)
+{
+	struct messages messages;
+
+	messages_open(&messages, argument);
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		messages_send(&messages, i, i < 2 ? 8 : MESSAGE);
+		if (i != 1)
+			continue;
+		check(message_waits(&messages, 1));
+		pl_cancel(messages.operations[1]);
+	}
+	check(!message_waits(&messages, 2));
+	check(atomic_load(&messages.peer->sweep_task.queued));
+	messages_check(&messages, 1);
+	for (unsigned i = 0; i < MESSAGES; i++)
+		check_number(messages.statuses[i], i == 1 ? -ECANCELED : 0);
+}
+
+static void close_near_peer(struct messages *messages)
+{
+	pl_peer_close(messages->peer);
+	messages->pair.environment.near_peer = NULL;
+}
+
+/* The end of the peer sends what waits, but not the message of an operation that was cancelled before. */
+static void close_sends_messages(void *argument)
+{
+	struct messages messages;
+
+	messages_open(&messages, argument);
+	for (unsigned i = 0; i < MESSAGES; i++)
+		messages_send(&messages, i, 8);
+	check(message_waits(&messages, 1) && message_waits(&messages, MESSAGES - 1));
+	pl_cancel(messages.operations[2]);
+	check(atomic_load(&messages.peer->sweep_task.queued));
+	close_near_peer(&messages);
+	messages_check(&messages, 2);
+}
+
+/*
+ * Another thread holds the engine's lock, and leaves it when it has looked for operations for the last time. A later look by that thread
+ * would find the ones that this thread has posted meanwhile, unless it closes their peer first.
+ */
+static void close_posts_messages(void *argument)
+{
+	struct messages messages;
+	struct pl_engine *home;
+
+	messages_open(&messages, argument);
+	home = messages.peer->home;
+	check(pl_lock_try(&home->lock));
+	for (unsigned i = 0; i < MESSAGES; i++)
+		messages_send(&messages, i, 8);
+	check(message_waits(&messages, 0));
+	pl_lock_release(&home->lock);
+	close_near_peer(&messages);
+	messages_check(&messages, MESSAGES);
+}
+
 static const struct test_case cases[] = {
 	{ "cancel-while-closing", cancel_while_closing, NULL, 30 },
 	{ "cancel-many", cancel_many, NULL, 30 },
 	{ "cancel-handles", cancel_handles, NULL, 30 },
 	{ "sweep-if-due", sweep_if_due, NULL, 30 },
 	{ "close-before-sweep", close_before_sweep, NULL, 30 },
+	{ "cancelled-message-stays", cancelled_message_stays, &threaded, 30 },
+	{ "cancelled-message-stays-local", cancelled_message_stays, &threaded_local, 30 },
+	{ "close-sends-messages", close_sends_messages, &threaded, 30 },
+	{ "close-sends-messages-local", close_sends_messages, &threaded_local, 30 },
+	{ "close-posts-messages", close_posts_messages, &threaded, 30 },
 };
 
 int main(void)

@@ -23,7 +23,10 @@ static void engine_release_unserved(struct pl_engine *engine)
 	pl_lock_release(&engine->lock);
 }
 
-/* Posts one operation of each kind while the engine is held, closes the peer, and checks that no operation succeeds. */
+/*
+ * Posts one operation of each kind while the engine is held, and closes the peer. The close begins all of them: the message is sent. No
+ * other one succeeds, as the far end, which nobody drives, answers nothing.
+ */
 static void close_with_queued_operations(void *argument)
 {
 	const struct setting setting = {
@@ -62,7 +65,7 @@ static void close_with_queued_operations(void *argument)
 	pl_peer_close(environment.near_peer);
 	environment.near_peer = NULL;
 	for (unsigned i = 0; i < 4; i++)
-		fail_with(&environment, operations[i], -ECANCELED);
+		check_status(await(&environment, operations[i], NULL, &error), i == 1 ? 0 : -ECANCELED, &error);
 	pl_remote_release(remote);
 	buffer_close(&near);
 	buffer_close(&far);

@@ -129,6 +129,11 @@ static int local_message(struct pl_endpoint *base, const struct pl_frame *frame,
 	return pl_tcp_fabric.message(local_endpoint_of(base)->lanes, frame, payload, operation);
 }
 
+static void local_stopped(struct pl_endpoint *base)
+{
+	pl_tcp_fabric.stopped(local_endpoint_of(base)->lanes);
+}
+
 static void local_sweep(struct pl_endpoint *base)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
@@ -233,6 +238,7 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.prepare = local_prepare,
 	.message = local_message,
 	.sweep = local_sweep,
+	.stopped = local_stopped,
 	.drained = local_drained,
 	.lanes = local_lanes,
 	.lanes_missing = local_lanes_missing,

@@ -295,6 +295,11 @@ void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_l
 	}
 }
 
+static void tcp_stopped(struct pl_endpoint *base)
+{
+	tcp_endpoint_of(base)->lanes[0]->unswept = true;
+}
+
 static void tcp_lane_request_sweep(struct tcp_lane *lane)
 {
 	atomic_store(&lane->sweep, 1);
@@ -430,6 +435,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.prepare = tcp_prepare,
 	.message = tcp_message,
 	.sweep = tcp_sweep,
+	.stopped = tcp_stopped,
 	.drained = tcp_drained,
 	.lanes = tcp_lanes,
 	.lanes_missing = tcp_lanes_missing,

@@ -146,6 +146,7 @@ struct tcp_lane {
 	bool blocked;        /* true if the socket is full; until EPOLLOUT. tcp_lane_block(), tcp_lane_unblock() */
 	bool paused;         /* true if the rest of `queue` is sent in the engine's next round */
 	bool stopped;        /* true if nothing is read until refusals are sent */
+	bool unswept;        /* lane 0: true if `queue` may have messages of operations that were stopped */
 	bool bulky;          /* true if the last frame was bulk: another one is likely */
 	bool receiving;      /* tcp_lane_receive() is running */
 	bool in_slot;        /* true if `destination` is in a slot */

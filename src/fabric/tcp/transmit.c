@@ -20,6 +20,8 @@
 
 static const uint8_t zeros[64 << 10];
 
+static void sweep_queue(struct tcp_lane *lane, bool all);
+
 struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *frame)
 {
 	struct tcp_piece *piece;
@@ -376,6 +378,10 @@ void tcp_lane_flush(struct tcp_lane *lane)
 			pl_source_hand_over(&lane->source);
 			break;
 		}
+		if (sent == 0 && lane->unswept) {
+			sweep_queue(lane, false);
+			continue;
+		}
 		if (sent == 0)
 			sent = tcp_lane_send_batch(lane, single);
 		if (sent > 0) {
@@ -459,14 +465,20 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 	pl_operation_pending_done(operation);
 }
 
+/* The lane is flushing: an operation that completes here may post and send at once, which would free the pieces walked here. */
+static void sweep_queue(struct tcp_lane *lane, bool all)
+{
+	lane->unswept = false;
+	pl_list_for_each_safe(at, next, &lane->queue)
+		sweep_piece(lane, pl_list_entry(at, struct tcp_piece, link), all);
+}
+
 void tcp_lane_sweep_pieces(struct tcp_lane *lane, bool all)
 {
 	bool flushing = lane->flushing;
 
-	/* An operation that completes here may post and send at once, which would free the pieces walked here. */
 	lane->flushing = true;
-	pl_list_for_each_safe(at, next, &lane->queue)
-		sweep_piece(lane, pl_list_entry(at, struct tcp_piece, link), all);
+	sweep_queue(lane, all);
 	pl_list_for_each_safe(at, next, &lane->unacked) {
 		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 		struct pl_operation *operation = piece->operation;
