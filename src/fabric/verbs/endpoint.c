@@ -201,7 +201,7 @@ static bool canceled(const struct verbs_work *work)
 	return work->operation && work->kind != VERBS_INVALIDATE && atomic_load(&work->operation->canceled);
 }
 
-static void drop(struct verbs_endpoint *endpoint, struct verbs_work *work, bool last)
+void verbs_work_drop(struct verbs_endpoint *endpoint, struct verbs_work *work, bool last)
 {
 	struct pl_operation *operation = work->operation;
 
@@ -223,7 +223,7 @@ static void drop_list(struct verbs_endpoint *endpoint, struct pl_list *list, boo
 		struct verbs_work *work = pl_list_entry(at, struct verbs_work, link);
 
 		if (all || canceled(work))
-			drop(endpoint, work, all);
+			verbs_work_drop(endpoint, work, all);
 	}
 }
 

@@ -238,6 +238,8 @@ void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame 
  * that it does not come, and must be posted.
  */
 bool verbs_work_skip(struct verbs_work *work);
+/* Drops listed work whose operation has ended, or all work of a connection that is closed (`last`). Home. */
+void verbs_work_drop(struct verbs_endpoint *endpoint, struct verbs_work *work, bool last);
 /* Shortens a write or read to this many bytes; the rest follows it in the list. */
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
 /* Turns the next chunks of an operation into work in front of `rest`, which stands for those that are left. */

@@ -29,12 +29,12 @@ static void end_waiting_work(struct verbs_endpoint *endpoint, struct verbs_work 
 }
 
 /*
- * True if another chunk failed the operation. A peer that refused one chunk refuses all, and each refusal costs a
- * connection.
+ * True if another chunk failed the operation, or the operation was stopped. A peer that refused one chunk refuses all, and each
+ * refusal costs a connection.
  */
 static bool operation_has_failed(const struct verbs_work *work)
 {
-	return work->kind != VERBS_FRAME && work->operation && atomic_load(&work->operation->status);
+	return work->operation && atomic_load(&work->operation->status);
 }
 
 /* -- choice of a rail ----------------------------------------------------------------------------- */
@@ -331,8 +331,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
 	if (operation_has_failed(work)) {
-		pl_list_remove(&work->link);
-		end_waiting_work(endpoint, work, NULL);
+		verbs_work_drop(endpoint, work, false);
 		return true;
 	}
 	if (add_fresh(endpoint, work, batch))
