@@ -159,7 +159,15 @@ static void held(void *unused)
 	pair_close(&rig.pair);
 }
 
-/* A peer may release the key of a send: it cannot read the bytes then. A second end of the key changes no other key. */
+/* Ends a key as a RELEASE of the peer does. */
+static void release_key(struct rig *rig, uint64_t id)
+{
+	pl_engine_lock(rig->peer->home);
+	pl_key_destroy(rig->peer, id);
+	pl_engine_unlock(rig->peer->home);
+}
+
+/* A peer may release the key of a send: it cannot read the bytes then. Further releases change no other key. */
 static void released(void *unused)
 {
 	struct pl_operation *send, *other, *receive;
@@ -171,15 +179,12 @@ static void released(void *unused)
 	rig_open(&rig);
 	send = send_large(&rig);
 	id = send->source_key;
-	pl_engine_lock(rig.peer->home);
-	pl_key_destroy(rig.peer, id);
-	pl_engine_unlock(rig.peer->home);
+	release_key(&rig, id);
 	check_unknown(&rig, id);
+	release_key(&rig, id);
 	other = send_large(&rig);
 	check_number((uint32_t)other->source_key, (uint32_t)id);
-	pl_engine_lock(rig.peer->home);
-	pl_key_destroy(rig.peer, id);
-	pl_engine_unlock(rig.peer->home);
+	release_key(&rig, id);
 	pl_key_release(use_key(&rig, other->source_key, PL_WIRE_OK));
 	check_ok(pl_receive(rig.pair.environment.far_peer, 1, UINT64_MAX,
 			    &(struct pl_buffer){ rig.pair.far.region, 0, LENGTH }, NULL, &receive, &error),
