@@ -327,6 +327,27 @@ static void test_number_between(void **state)
 	fault_rig_free(rig);
 }
 
+/* Completions of a queue pair that is gone, and with numbers of no posted request, end nothing. */
+static void test_unposted_numbers(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	const uint64_t serial = rig->work->serial;
+
+	(void)state;
+	fault_card.completion = (struct ibv_wc){ .wr_id = serial << 2, .qp_num = 77 };
+	fault_card.completed = true;
+	rig->endpoint.flushing = true;
+	assert_int_equal(verbs_cq_poll(&rig->queue), 1);
+	succeed(rig, serial + 1);
+	assert_int_equal(atomic_load(&rig->operation.pending), 2);
+	succeed(rig, serial);
+	assert_int_equal(atomic_load(&rig->operation.pending), 1);
+	succeed(rig, serial);
+	assert_int_equal(atomic_load(&rig->operation.pending), 1);
+	assert_int_equal(rig->queue.posted, 0);
+	fault_rig_free(rig);
+}
+
 /* After 256 requests without a failure, requests may be twice as long. */
 static void test_growth(void **state)
 {
@@ -588,6 +609,7 @@ int main(void)
 		cmocka_unit_test(test_atomic),
 		cmocka_unit_test(test_nested_poll),
 		cmocka_unit_test(test_number_between),
+		cmocka_unit_test(test_unposted_numbers),
 		cmocka_unit_test(test_growth),
 		cmocka_unit_test(test_paced),
 		cmocka_unit_test(test_suspects),
