@@ -10,11 +10,13 @@
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "cmd/stream/recording_format.h"
+#include "cmd/stream/recording_reader.h"
 
 #define SLOT 9000u
 #define METADATA 100u
@@ -252,11 +254,123 @@ static void test_digests(void **state)
 	assert_int_equal(recording_trailer_decode(bytes, SIZE, &trailer), -EINVAL);
 }
 
+/* -- files ---------------------------------------------------------------------------------------- */
+
+/* A recording of two frames without payload, with an index. */
+struct file {
+	struct recording_frame frames[2];
+	struct recording_summary summary;
+	struct recording_trailer trailer;
+	size_t size; /* bytes of it; 0: all */
+	bool wrong_digest, wrong_trailer;
+};
+
+#define FILE_INDEX (3ull * RECORDING_PAGE)
+#define BY_HEADS(frames) (-1 - (frames))
+
+static const struct file good_file = {
+	.frames = { { .sequence = 4 }, { .sequence = 5 } },
+	.summary = { .frames = 2, .end = FILE_INDEX, .reason = RECORDING_COUNT },
+	.trailer = { .index = FILE_INDEX, .bytes = INDEX_BYTES },
+};
+
+/* Opens the file. Returns the number of its frames, or BY_HEADS of it if the file has no good index. */
+static int frames_of(const struct file *file)
+{
+	struct recording_trailer trailer = file->trailer;
+	struct recording_reader reader;
+	struct recording_frame frame;
+	uint8_t bytes[SIZE + RECORDING_PAGE] = { 0 };
+	size_t end = file->trailer.index + file->trailer.bytes;
+	struct pl_error error;
+	int count = 0, fd = memfd_create("recording", MFD_CLOEXEC);
+
+	recording_header_encode(&header, bytes);
+	for (unsigned i = 0; i < 2; i++) {
+		frame = file->frames[i];
+		frame.digest = XXH3_64bits("", 0);
+		recording_frame_encode(&frame, bytes + (i + 1) * RECORDING_PAGE);
+		recording_entry_encode(&(struct recording_entry){ frame.sequence, (i + 1) * RECORDING_PAGE },
+				       bytes + FILE_INDEX + RECORDING_PAGE + i * RECORDING_ENTRY);
+	}
+	recording_summary_encode(&file->summary, bytes + trailer.index);
+	trailer.digest = XXH3_64bits(bytes + trailer.index, trailer.bytes) + file->wrong_digest;
+	recording_trailer_encode(&trailer, bytes + end);
+	bytes[end + RECORDING_TRAILER - 1] ^= file->wrong_trailer;
+	end = file->size ? file->size : end + RECORDING_TRAILER;
+	assert_true(fd >= 0 && write(fd, bytes, end) == (ssize_t)end);
+	assert_int_equal(recording_open_fd(&reader, fd, "recording", &error), 0);
+	while (recording_next(&reader, &frame, &error) == 1)
+		count++;
+	assert_int_equal(count, reader.summary.frames);
+	count = reader.indexed ? count : BY_HEADS(count);
+	recording_close(&reader);
+	return count;
+}
+
+/* An index that contradicts itself or the file does not count. */
+static void test_wrong_index(void **state)
+{
+	struct file file = good_file;
+
+	(void)state;
+	assert_int_equal(frames_of(&file), 2);
+	file.summary.end -= RECORDING_PAGE;
+	assert_int_equal(frames_of(&file), BY_HEADS(2));
+	file = good_file;
+	file.summary.frames = 1;
+	assert_int_equal(frames_of(&file), BY_HEADS(2));
+	/* More frames than pages, with as many entries. */
+	file.summary.frames = 3;
+	file.trailer.bytes += RECORDING_ENTRY;
+	assert_int_equal(frames_of(&file), BY_HEADS(2));
+	file = good_file;
+	file.wrong_digest = true;
+	assert_int_equal(frames_of(&file), BY_HEADS(2));
+	file = good_file;
+	file.wrong_trailer = true;
+	assert_int_equal(frames_of(&file), BY_HEADS(2));
+}
+
+/* A head whose sequence falls, or whose payload the file does not have, ends the frames. */
+static void test_wrong_heads(void **state)
+{
+	struct file file = good_file;
+
+	(void)state;
+	file.size = FILE_INDEX;
+	assert_int_equal(frames_of(&file), BY_HEADS(2));
+	file.frames[1].sequence = 4;
+	assert_int_equal(frames_of(&file), BY_HEADS(1));
+	file.frames[1].sequence = 1ull << 62;
+	assert_int_equal(frames_of(&file), BY_HEADS(1));
+	file.frames[1] = (struct recording_frame){ .sequence = 5, .length = 1 };
+	assert_int_equal(frames_of(&file), BY_HEADS(1));
+	file = good_file;
+	file.size = FILE_INDEX - 1;
+	assert_int_equal(frames_of(&file), BY_HEADS(1));
+}
+
+/* A recording without frames, with an index and without one. */
+static void test_no_frames(void **state)
+{
+	struct file file = { .summary = { .end = RECORDING_PAGE, .reason = RECORDING_COUNT },
+			     .trailer = { .index = RECORDING_PAGE, .bytes = RECORDING_PAGE } };
+
+	(void)state;
+	assert_int_equal(frames_of(&file), 0);
+	file.size = RECORDING_PAGE;
+	assert_int_equal(frames_of(&file), BY_HEADS(0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_header),  cmocka_unit_test(test_header_ends), cmocka_unit_test(test_frame),
-		cmocka_unit_test(test_summary), cmocka_unit_test(test_trailer),     cmocka_unit_test(test_digests),
+		cmocka_unit_test(test_header),      cmocka_unit_test(test_header_ends),
+		cmocka_unit_test(test_frame),       cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_trailer),     cmocka_unit_test(test_digests),
+		cmocka_unit_test(test_wrong_index), cmocka_unit_test(test_wrong_heads),
+		cmocka_unit_test(test_no_frames),
 	};
 
 	return cmocka_run_group_tests_name("recording format", tests, NULL, NULL);
