@@ -302,7 +302,8 @@ static int frames_of(const struct file *file)
 	assert_int_equal(recording_open_fd(&reader, fd, "recording", &error), 0);
 	while (recording_next(&reader, &frame, &error) == 1)
 		count++;
-	assert_int_equal(count, reader.summary.frames);
+	if (!reader.indexed)
+		assert_int_equal(count, reader.summary.frames);
 	count = reader.indexed ? count : BY_HEADS(count);
 	recording_close(&reader);
 	return count;
@@ -346,6 +347,9 @@ static void test_wrong_heads(void **state)
 	assert_int_equal(frames_of(&file), BY_HEADS(1));
 	file.frames[1] = (struct recording_frame){ .sequence = 5, .length = 1 };
 	assert_int_equal(frames_of(&file), BY_HEADS(1));
+	/* A payload cannot be in the index. */
+	file.size = 0;
+	assert_int_equal(frames_of(&file), 1);
 	file = good_file;
 	file.size = FILE_INDEX - 1;
 	assert_int_equal(frames_of(&file), BY_HEADS(1));
