@@ -146,6 +146,37 @@ static void test_ask_missing(void **state)
 	rig_close(&rig);
 }
 
+/* Imports a key of the first rail. Returns the reason of its path, or NULL. */
+static const char *import_key(struct rig *rig, uint8_t windows)
+{
+	struct pl_remote remote = { .context = &rig->base->context };
+	struct pl_writer writer;
+
+	pl_writer_init(&writer, remote.key, sizeof(remote.key));
+	pl_put_u64(&writer, KEY);
+	pl_put_u64(&writer, 4096);
+	pl_put_u8(&writer, 1);
+	pl_put_u8(&writer, 1);
+	pl_put_u16(&writer, 0);
+	pl_put_u32(&writer, 77);
+	pl_put_u8(&writer, windows);
+	remote.key_length = (uint16_t)(writer.at - writer.begin);
+	verbs_imported(&rig->endpoint->base, &remote);
+	remote.forget(&remote);
+	return remote.path_reason;
+}
+
+static void test_imported(void **state)
+{
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig);
+	assert_null(import_key(&rig, 0));
+	assert_non_null(strstr(import_key(&rig, 1), "memory window"));
+	rig_close(&rig);
+}
+
 /* A transfer waits for a key that can still come. */
 static void test_obtainable(void **state)
 {
@@ -269,6 +300,7 @@ int main(void)
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_ask_missing),
 		cmocka_unit_test(test_obtainable),
+		cmocka_unit_test(test_imported),
 		cmocka_unit_test(test_ask),
 		cmocka_unit_test(test_ask_when_up),
 		cmocka_unit_test(test_most_questions),

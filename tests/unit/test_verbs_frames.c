@@ -343,6 +343,39 @@ static void test_flush_questions(void **state)
 	assert_false(asked(PL_LEVEL_GPU, FLUSHES));
 }
 
+/* A frame without a header may be empty: it is not the message that proves the path. */
+static void test_empty_bare_frame(void **state)
+{
+	struct rig *rig = rig_new();
+	struct ibv_wc completion = completion_of(rig);
+
+	(void)state;
+	completion.wc_flags = IBV_WC_WITH_IMM;
+	completion.imm_data = htobe32(RECEIVED + 2);
+	receive(rig, &completion);
+	assert_int_equal(rig->endpoint->early_count, 1);
+	assert_false(is_lost(rig));
+	rig_free(rig);
+}
+
+/* The peer is lost at the fourth look that does not find the missing frame. */
+static void test_missing_frame(void **state)
+{
+	const struct pl_frame frame = { .type = PL_FRAME_CREDIT, .ack = RECEIVED + 2 };
+	struct rig *rig = rig_new();
+
+	(void)state;
+	add_frame(rig, &frame);
+	receive_bytes(rig);
+	for (unsigned i = 1; i <= 4; i++) {
+		pl_timer_clear(rig->peer->home, &rig->endpoint->gap.timer);
+		verbs_gap_look(&rig->endpoint->gap.timer);
+		assert_int_equal(is_lost(rig), i == 4);
+	}
+	assert_string_equal(rig->peer->loss.id, "RDMA-MESSAGE-LOST");
+	rig_free(rig);
+}
+
 /* Nothing is taken behind a wrong frame that was kept. */
 static void test_wrong_kept_frame(void **state)
 {
@@ -523,6 +556,8 @@ int main(void)
 		cmocka_unit_test(test_filled_gap),
 		cmocka_unit_test(test_flush_questions),
 		cmocka_unit_test(test_wrong_kept_frame),
+		cmocka_unit_test(test_empty_bare_frame),
+		cmocka_unit_test(test_missing_frame),
 	};
 
 	return cmocka_run_group_tests_name("verbs frames", tests, NULL, NULL);
