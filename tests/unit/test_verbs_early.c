@@ -286,7 +286,7 @@ static void test_fence_questions(void **state)
 	rig_free(rig);
 }
 
-/* This end asks for rails that hold work and are quiet, when a rail can carry the question. */
+/* An end asks for rails that hold work and are quiet, when a rail can carry the question. */
 static void test_fence_asks(void **state)
 {
 	struct fault_rig *rig = rig_new();

@@ -28,7 +28,7 @@ static void expect_rail_lost(struct fault_rig *rig, const char *why)
 
 static void complete(struct fault_rig *rig, enum ibv_wc_status status)
 {
-	/* What is held is not for the other rail, as nobody answers here. */
+	/* The other rail does not take held work, as nobody answers here. */
 	rig->endpoint.flushing = true;
 	fault_card.completion =
 		(struct ibv_wc){ .wr_id = rig->work->serial << 2, .status = status, .vendor_err = VENDOR, .qp_num = 7 };
@@ -107,7 +107,7 @@ static void test_broken(void **state)
 	}
 }
 
-/* What is flushed because something before it failed is nobody's fault. */
+/* A request that was flushed because one before it failed is not at fault. */
 static void test_flushed(void **state)
 {
 	struct fault_rig *rig = fault_rig_new();
@@ -182,7 +182,7 @@ static void test_again(void **state)
 	fault_rig_free(rig);
 }
 
-/* It may have been done. */
+/* A broken connection leaves open whether an atomic operation was done. */
 static void test_atomic(void **state)
 {
 	struct fault_rig *rig = fault_rig_new();
@@ -466,7 +466,7 @@ static void test_cut_suspect(void **state)
 
 /* -- devices that do nothing ---------------------------------------------------------------------- */
 
-/* So many looks at the first rail. */
+/* Looks at the first rail so many times. */
 static void look(struct fault_rig *rig, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
@@ -522,7 +522,7 @@ static void test_long_retries(void **state)
 	fault_rig_free(rig);
 }
 
-/* One completion in a while is enough. */
+/* A slow completion now and then is enough. */
 static void test_slow(void **state)
 {
 	struct fault_rig *rig = fault_rig_new();
@@ -562,7 +562,7 @@ static void test_message_waits(void **state)
 	fault_rig_free(rig);
 }
 
-/* Nobody looks at a rail that has nothing to do, or has failed already. */
+/* No watch looks at a rail that has nothing to do, or has failed already. */
 static void test_nothing_to_watch(void **state)
 {
 	struct fault_rig *rig = fault_rig_new();

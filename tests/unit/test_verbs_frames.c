@@ -207,7 +207,7 @@ static void test_payloads(void **state)
 		rig->length += payload;
 		receive_bytes(rig);
 		assert_int_equal(is_lost(rig), payload < 10);
-		/* It came before the frame that is next. */
+		/* A frame behind a gap is kept. */
 		assert_int_equal(rig->endpoint->early_count, payload == 10);
 		rig_free(rig);
 	}
@@ -230,7 +230,7 @@ static void test_wrong_frame(void **state)
 /* Bytes that are no frame, and frames of other fabrics. */
 static void test_strange_frames(void **state)
 {
-	/* Its number would let a numbered one pass as a repeated one. */
+	/* With the number of a repeated frame, which an end drops. */
 	const struct pl_frame write = { .type = PL_FRAME_WRITE, .ack = RECEIVED };
 	struct rig *rig = rig_new();
 
@@ -439,7 +439,7 @@ static void test_repeated(void **state)
 	receive(rig, &completion);
 	assert_int_equal(answers(rig), 1);
 	assert_true(rig->buffer.posted);
-	/* Of a buffer that the device does not have. */
+	/* The device does not have the buffer. */
 	add_question(rig, 0);
 	completion = completion_of(rig);
 	rig->buffer.posted = false;
@@ -448,7 +448,7 @@ static void test_repeated(void **state)
 	rig_free(rig);
 }
 
-/* Of a queue pair that is gone. Only a shared receive queue gets the buffer back. */
+/* The queue pair is gone. Only a shared receive queue gets the buffer back. */
 static void test_unknown_pair(void **state)
 {
 	struct rig *rig = rig_new();

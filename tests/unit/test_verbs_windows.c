@@ -520,6 +520,24 @@ static void test_near_windows_expected(void **state)
 	rig_free(rig);
 }
 
+/* The gaps between the addresses of grants are random, so that a peer cannot guess those of a later one. */
+static void test_far_gaps(void **state)
+{
+	const uint64_t step = 65536;
+	struct rig *rig = rig_new(NULL);
+	unsigned guessed = 0;
+
+	(void)state;
+	rig->context.options.narrow_grants = PL_OFF;
+	export_all(rig);
+	for (unsigned i = 1; i < GRANTS; i++) {
+		assert_true(rig->keys[i].far_address >= rig->keys[i - 1].far_address + step);
+		guessed += rig->keys[i].far_address < rig->keys[i - 1].far_address + 3 * step;
+	}
+	assert_true(guessed < GRANTS - 1);
+	rig_free(rig);
+}
+
 /* Memory to which all devices are alike has keys over the chosen rails alone. */
 static void test_chosen_rails(void **state)
 {
@@ -755,6 +773,7 @@ int main(void)
 		cmocka_unit_test(test_near_without_rail),
 		cmocka_unit_test(test_near_windows_expected),
 		cmocka_unit_test(test_chosen_rails),
+		cmocka_unit_test(test_far_gaps),
 		cmocka_unit_test(test_held_answer),
 		cmocka_unit_test(test_answers_at_once),
 		cmocka_unit_test(test_refused_windows),
