@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Pages of a recording with a right digest and a wrong field, each of which its decoder refuses. */
+/* Pages of a recording with a right digest and a wrong field, each of which its decoder refuses; and gaps of recordings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,8 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "cmd/stream/recording_gaps.h"
 #include "cmd/stream/recording_reader.h"
 
 #define SLOT 9000u
@@ -367,6 +370,51 @@ static void test_no_frames(void **state)
 	assert_int_equal(frames_of(&file), BY_HEADS(0));
 }
 
+/* -- gaps ----------------------------------------------------------------------------------------- */
+
+/* Adds frames with a gap of two sequences, then of one, in turn. */
+static void add_gaps(struct recording_gaps *gaps, unsigned count)
+{
+	uint64_t sequence = 10;
+
+	recording_gaps_begin(gaps, sequence);
+	recording_gaps_add(gaps, sequence);
+	for (unsigned i = 0; i < count; i++) {
+		sequence += i % 2 ? 2 : 3;
+		recording_gaps_add(gaps, sequence);
+	}
+}
+
+static void expect_gaps(unsigned count, const char *beginning, const char *end)
+{
+	struct recording_gaps gaps;
+	char *text = NULL;
+	size_t length = 0;
+	FILE *to = open_memstream(&text, &length);
+
+	assert_non_null(to);
+	add_gaps(&gaps, count);
+	assert_int_equal(gaps.count, count);
+	assert_int_equal(gaps.sequences, count + (count + 1) / 2);
+	recording_gaps_print(to, &gaps);
+	assert_int_equal(fclose(to), 0);
+	assert_int_equal(strncmp(text, beginning, strlen(beginning)), 0);
+	assert_true(length >= strlen(end));
+	assert_string_equal(text + length - strlen(end), end);
+	free(text);
+}
+
+/* The first 64 gaps are listed, all are counted. */
+static void test_gaps(void **state)
+{
+	(void)state;
+	expect_gaps(0, "", "");
+	expect_gaps(1, "missing: 11 to 12\n", "\n");
+	expect_gaps(2, "missing: 11 to 12, 14\n", "\n");
+	expect_gaps(64, "missing: 11 to 12, 14, ", ", 169\n");
+	expect_gaps(65, "missing: 11 to 12, 14, ", ", 169, and 1 more ranges\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -374,7 +422,7 @@ int main(void)
 		cmocka_unit_test(test_frame),       cmocka_unit_test(test_summary),
 		cmocka_unit_test(test_trailer),     cmocka_unit_test(test_digests),
 		cmocka_unit_test(test_wrong_index), cmocka_unit_test(test_wrong_heads),
-		cmocka_unit_test(test_no_frames),
+		cmocka_unit_test(test_no_frames),   cmocka_unit_test(test_gaps),
 	};
 
 	return cmocka_run_group_tests_name("recording format", tests, NULL, NULL);
