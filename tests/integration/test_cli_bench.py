@@ -18,7 +18,7 @@ SHORT = ['--iterations', '200', '--warmup', '10']
 # Operations on large messages, which must be right and need not be many.
 FEW = ['--iterations', '10', '--warmup', '2']
 ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'lanes', 'depth', 'vector',
-       'post_list', 'peers', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
+       'post_list', 'peers', 'working_set', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
        'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
        'cycles_per_byte', 'joules', 'card_counters', 'min_rate_met', 'verified'}
 TIMES = ['min', 'p50', 'p90', 'p95', 'p99', 'p999', 'p9999', 'max']
@@ -216,6 +216,22 @@ def test_cost_of_registrations_and_connections():
         row, = rows('--op', 'connect', '--iterations', '4', '--fabric', fabric)
         assert row['operations'] == 4 and row['fabric'] == fabric and row['connect_us'] == row['latency_us']['p50'] > 0
     assert 'write alone' in run('bench', '--op', 'register', '--size', '4K', '--iterations', '3').stdout
+
+
+def test_working_set():
+    for operation in ['read', 'write', 'send']:
+        arguments = ['--op', operation, '--size', '64K', '--depth', '4', '--validate', '--iterations', '40', '--progress', 'thread']
+        assert rows(*arguments)[0]['working_set'] == 4 * 65536
+        for size, used in [('1M', 1 << 20), ('100K', 65536), ('1', 65536)]:
+            row, = rows(*arguments, '--working-set', size)
+            assert row['verified'] is True and row['working_set'] == used
+    row, = rows('--op', 'read', '--size', '64K', '--latency', '--working-set', '8M', *FEW)
+    assert row['working_set'] == 8 << 20
+    for arguments in [('--latency',), ('--op', 'fetch-add'), ('--op', 'register')]:
+        assert '--working-set is for read' in run('bench', '--working-set', '64M', *arguments, expect=2).stderr
+    for size in ['0', '1025M', '2G', 'x']:
+        assert '--working-set takes a size from 1 to 1G' in run('bench', '--working-set', size, expect=2).stderr
+    assert '--working-set is for' in run('bench', 'kv', '--working-set', '64M', expect=2).stderr
 
 
 def test_affinity_huge_pages_and_post_lists():

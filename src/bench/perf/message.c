@@ -16,6 +16,7 @@
 #define PLAN_VALIDATE 4u
 #define PLAN_TOUCH 8u
 #define PLAN_PREPARED 16u
+#define PLAN_WORKING_SET 32u /* its size follows; older versions refuse it */
 
 static void put_bench_setup(struct cursor *cursor, const struct bench_message *message)
 {
@@ -25,13 +26,15 @@ static void put_bench_setup(struct cursor *cursor, const struct bench_message *m
 	cursor_put(cursor,
 		   (plan->latency ? PLAN_LATENCY : 0) | (plan->both_ways ? PLAN_BOTH_WAYS : 0) |
 			   (plan->validate ? PLAN_VALIDATE : 0) | (plan->touch ? PLAN_TOUCH : 0) |
-			   (plan->prepared ? PLAN_PREPARED : 0),
+			   (plan->prepared ? PLAN_PREPARED : 0) | (plan->working_set ? PLAN_WORKING_SET : 0),
 		   1);
 	cursor_put(cursor, plan->size, 8);
 	cursor_put(cursor, plan->depth, 4);
 	cursor_put(cursor, plan->vector, 4);
 	cursor_put(cursor, plan->post_list, 4);
 	cursor_put(cursor, plan->connections, 4);
+	if (plan->working_set)
+		cursor_put(cursor, plan->working_set, 8);
 	cursor_put_bytes(cursor, message->token, message->token_length);
 }
 
@@ -52,6 +55,8 @@ static void get_bench_setup(struct cursor *cursor, struct bench_message *message
 	plan->vector = (uint32_t)cursor_get(cursor, 4);
 	plan->post_list = (uint32_t)cursor_get(cursor, 4);
 	plan->connections = (uint32_t)cursor_get(cursor, 4);
+	if (flags & PLAN_WORKING_SET)
+		plan->working_set = cursor_get(cursor, 8);
 	message->token_length = (uint16_t)cursor_get_bytes(cursor, message->token, sizeof(message->token));
 }
 

@@ -31,6 +31,7 @@ enum {
 	OPTION_MEMORY,
 	OPTION_PEER_MEMORY,
 	OPTION_HUGE,
+	OPTION_WORKING_SET,
 	OPTION_CPU,
 	OPTION_PEER_CPU,
 	OPTION_NUMA,
@@ -59,6 +60,8 @@ static const struct argp_option method_options[] = {
 	  "Memory of this process: host (default), cuda or cuda:1 for a GPU; also of a server started here", 3 },
 	{ "peer-memory", OPTION_PEER_MEMORY, "KIND", 0, "Memory of the server (default: its own --memory)", 3 },
 	{ "huge-pages", OPTION_HUGE, NULL, 0, "Use huge pages for host memory; also of a server started here", 3 },
+	{ "working-set", OPTION_WORKING_SET, "SIZE", 0,
+	  "Memory of each end that messages use in turn, up to 1G (default: 4M, or less with few in flight)", 3 },
 	{ "cpu", OPTION_CPU, "LIST", 0, "Run on these cores only, such as 0-3,8", 3 },
 	{ "peer-cpu", OPTION_PEER_CPU, "LIST", 0, "Cores of a server started here", 3 },
 	{ "numa", OPTION_NUMA, "NODE", 0, "Use the cores and the memory of this NUMA node", 3 },
@@ -110,6 +113,15 @@ static const char *parse_cpu_option(const char *name, const char *text, struct a
 	return text;
 }
 
+static uint64_t parse_working_set(const char *text, struct argp_state *state)
+{
+	uint64_t size = 0;
+
+	if (cli_parse_size(text, &size) || size < BENCH_SIZE_MIN || size > BENCH_WORKING_SET_MAX)
+		argp_error(state, "--working-set takes a size from 1 to 1G, such as 64M, not '%s'", text);
+	return size;
+}
+
 static error_t parse_environment_option(int key, char *argument, struct argp_state *state)
 {
 	struct bench_options *options = state->input;
@@ -123,6 +135,9 @@ static error_t parse_environment_option(int key, char *argument, struct argp_sta
 		return 0;
 	case OPTION_HUGE:
 		options->huge = true;
+		return 0;
+	case OPTION_WORKING_SET:
+		options->plan.working_set = parse_working_set(argument, state);
 		return 0;
 	case OPTION_CPU:
 		options->cpus = parse_cpu_option("cpu", argument, state);
@@ -210,6 +225,8 @@ void bench_finish_method(struct bench_options *options, struct argp_state *state
 		argp_error(state, "--peer-cpu applies only to a server started here; use --cpu on your server");
 	if (options->peer_memory && options->server)
 		argp_error(state, "--peer-memory is an option of the client; use --memory on the server");
+	if (plan->working_set && !bench_plan_allows_working_set(plan))
+		argp_error(state, "--working-set is for read, and for the bandwidth of write and send");
 	if (options->min_rate && options->server)
 		argp_error(state, "--min-rate is an option of the client");
 	if (options->min_rate && bench_operation_sequential(plan->operation))

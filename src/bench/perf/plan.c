@@ -14,6 +14,14 @@ bool bench_plan_allows_connections(const struct bench_plan *plan)
 	return !plan->latency && !plan->operation->needs_receive;
 }
 
+bool bench_plan_allows_working_set(const struct bench_plan *plan)
+{
+	const struct bench_operation *operation = plan->operation;
+
+	return !bench_plan_pingpong(plan) && !operation->atomic && !operation->scattered &&
+	       !bench_operation_sequential(operation);
+}
+
 uint64_t bench_plan_min_size(const struct bench_plan *plan)
 {
 	return bench_plan_pingpong(plan) ? BENCH_SIZE_MARKED : BENCH_SIZE_MIN;
@@ -53,6 +61,8 @@ bool bench_plan_valid(const struct bench_plan *plan)
 		return false;
 	if (plan->vector > 1 && !plan->operation->vectors)
 		return false;
+	if (plan->working_set && (plan->working_set > BENCH_WORKING_SET_MAX || !bench_plan_allows_working_set(plan)))
+		return false;
 	if (plan->latency && (plan->both_ways || plan->vector > 1))
 		return false;
 	if (bench_operation_sequential(plan->operation) && (!plan->latency || plan->depth != 1))
@@ -73,7 +83,8 @@ void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layou
 	uint64_t messages = (uint64_t)plan->depth * plan->vector;
 
 	layout->stride = slot_stride(plan);
-	layout->slots = CLI_MAX(CLI_MIN(WINDOW / layout->stride, messages), 1);
+	layout->slots = CLI_MAX(
+		plan->working_set ? plan->working_set / layout->stride : CLI_MIN(WINDOW / layout->stride, messages), 1);
 	/* Each operation in flight has a slot of its own, for its marker or its counter. */
 	if (bench_plan_pingpong(plan) || plan->operation->atomic)
 		layout->slots = plan->depth;

@@ -8,6 +8,7 @@
 #define BENCH_SIZE_MIN 1ull
 #define BENCH_SIZE_MARKED 8ull /* smallest ping-pong message: it holds a marker */
 #define BENCH_SIZE_MAX (1ull << 30)
+#define BENCH_WORKING_SET_MAX (1ull << 30)
 #define BENCH_DEPTH_MAX 16384u
 #define BENCH_DEPTH_DEFAULT 128u
 #define BENCH_SIZES_MAX 64u
@@ -23,6 +24,7 @@ struct bench_plan {
 	uint32_t depth, vector;
 	uint32_t post_list;   /* operations that are posted at a time, as one list */
 	uint32_t connections; /* to one server */
+	uint64_t working_set; /* bytes of each end that messages use in turn; 0: the default */
 };
 
 /* Settings of one run. */
@@ -41,6 +43,8 @@ struct bench_layout {
 };
 
 bool bench_plan_valid(const struct bench_plan *plan);
+/* True if messages may use any number of slots in turn. */
+bool bench_plan_allows_working_set(const struct bench_plan *plan);
 /* True if operations may use several connections in turn. */
 bool bench_plan_allows_connections(const struct bench_plan *plan);
 uint64_t bench_plan_min_size(const struct bench_plan *plan);

@@ -91,7 +91,9 @@ static void add_request_members(struct json_object *object, const struct bench_r
 static void add_plan_members(struct json_object *object, const struct bench_report *report, const struct bench_row *row)
 {
 	const struct bench_plan *plan = &row->plan;
+	struct bench_layout layout;
 
+	bench_plan_layout(plan, &layout);
 	cli_json_add(object, "tool", cli_json_text("peerlane"));
 	cli_json_add(object, "operation", cli_json_text(plan->operation->name));
 	cli_json_add(object, "size", json_object_new_uint64(plan->size));
@@ -106,6 +108,7 @@ static void add_plan_members(struct json_object *object, const struct bench_repo
 	cli_json_add(object, "vector", json_object_new_int64(plan->vector));
 	cli_json_add(object, "peers", json_object_new_int64(plan->connections));
 	cli_json_add(object, "post_list", json_object_new_int64(plan->post_list));
+	cli_json_add(object, "working_set", json_object_new_uint64(layout.window));
 }
 
 static void add_share_members(struct json_object *object, const struct bench_report *report,
