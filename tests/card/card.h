@@ -260,6 +260,9 @@ void card_hold_on(unsigned devices, size_t least);
 unsigned card_held(void);
 /* Lets registrations of this many bytes and more fail at some devices, a bit for each, as without memory. */
 void card_refuse(unsigned devices, size_t least);
+/* Lets looks for devices wait, as during a reset, or go on. */
+void card_hold_looks(bool held);
+unsigned card_looks_held(void);
 /* Takes the port of a device down, or up again. */
 void card_port(unsigned number, bool up);
 /* The device reports that it is gone. The next look finds it again. */
@@ -268,6 +271,9 @@ void card_remove(void);
 void card_show(unsigned count);
 /* All devices are gone, and no look finds one again. */
 void card_hide(void);
+
+/* look.c: waits while a test holds looks for devices. */
+void card_await_look(void);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);

@@ -99,6 +99,22 @@ unsigned card_held(void)
 	return count();
 }
 
+void card_hold_looks(bool held)
+{
+	void (*hold)(bool held);
+
+	find_function("standin_card_hold_looks", &hold);
+	hold(held);
+}
+
+unsigned card_looks_held(void)
+{
+	unsigned (*count)(void);
+
+	find_function("standin_card_looks_held", &count);
+	return count();
+}
+
 void card_remove(void)
 {
 	void (*remove)(bool returns);

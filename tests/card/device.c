@@ -260,6 +260,7 @@ struct ibv_device **ibv_get_device_list(int *count)
 
 	if (!list)
 		return NULL;
+	card_await_look();
 	pthread_once(&once, device_fill);
 	for (; listed < device_count && listed < shown && !hidden; listed++)
 		list[listed] = &devices[listed];

@@ -397,7 +397,9 @@ def test_values_in_the_journal_are_escaped(world):
 
 
 def test_audit_errors(world):
-    assert 'AUDIT-OPEN' in run('serve', world.data, '--audit', world.path / 'no/such', expect=1).stderr
+    for path, hint in [('no/such', 'create the folder first, with mkdir -p'), ('pub', 'this is a folder: name a file')]:
+        errors = run('serve', world.data, '--audit', world.path / path, expect=1).stderr
+        assert '[AUDIT-OPEN]' in errors and f'hint: {hint}\n' in errors
     assert 'AUDIT-OPEN' in run('serve', world.data, '--audit', 'journal=' + str(world.path / 'no'), expect=1).stderr
     with serving(world.data, '--audit', '/dev/full') as server:
         run('list', server.address)

@@ -295,6 +295,31 @@ static void end_while_cut(void *argument)
 	rig_close(&rig);
 }
 
+/* A program accepts the command, and then runs no engine: nothing answers the subscription. --reconnect limits the wait. */
+static void mute_publisher(void *argument)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_listener *listener;
+	struct pl_context *context;
+	struct pl_error error;
+	struct pl_peer *peer;
+	struct rig rig = { 0 };
+	char address[80], text[8192];
+	const char *const arguments[] = { "peerlane", "subscribe",     address,          "cam0",
+					  "--json",   "--reconnect=1", "--timeout=3600", NULL };
+
+	(void)argument;
+	options.progress = PL_PROGRESS_MANUAL;
+	check_ok(pl_open(&context, &options, &error), &error);
+	check_ok(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
+	pl_listener_address(listener, address, sizeof(address));
+	start(&rig, arguments);
+	check_ok(pl_accept(listener, AMPLE_TIME, &peer, &error), &error);
+	finish_command(&rig, 1, text);
+	check(strstr(text, "\"WAIT-TIMEOUT\""));
+	pl_close(context);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -302,6 +327,7 @@ int main(void)
 		{ "record-count", losses_before_count, "record", 60 },
 		{ "replay", losses_before_first_frame, NULL, 60 },
 		{ "end", end_while_cut, NULL, 60 },
+		{ "mute", mute_publisher, NULL, 60 },
 		{ "record-full", losses_before_full_disk, NULL, 60 },
 	};
 

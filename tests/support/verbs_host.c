@@ -294,9 +294,7 @@ void verbs_host_set(const char *const *names, unsigned count, uint8_t ports, uin
 
 struct verbs_port *verbs_host_look(struct verbs_host_rig *rig)
 {
-	pthread_mutex_lock(&rig->state.lock);
-	verbs_ports_look_held(&rig->state);
-	pthread_mutex_unlock(&rig->state.lock);
+	verbs_ports_look_now(&rig->state);
 	return pl_list_empty(&rig->state.ports) ? NULL : pl_list_first(&rig->state.ports, struct verbs_port, link);
 }
 

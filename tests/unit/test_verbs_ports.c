@@ -270,6 +270,17 @@ static void test_removal(void **state)
 	verbs_host_close(rig);
 }
 
+/* Waits for the helper's look for a missing device, and does what the engine does then. */
+static void finish_look(struct verbs_host_rig *rig)
+{
+	struct pl_task *done = &rig->state.tending.done;
+
+	while (!atomic_load(&done->queued))
+		sched_yield();
+	pl_engine_withdraw(rig->context.engines[0], done);
+	done->run(done);
+}
+
 /* Runs the looks for a missing device after these pauses, as the engine does. */
 static void expect_pauses(struct verbs_host_rig *rig, const unsigned *milliseconds, unsigned count)
 {
@@ -281,6 +292,7 @@ static void expect_pauses(struct verbs_host_rig *rig, const unsigned *millisecon
 		assert_true(timer->deadline <= pl_now() + rig->state.tend_pause + PL_NS_PER_S / 10);
 		pl_timer_clear(rig->context.engines[0], timer);
 		timer->expire(timer);
+		finish_look(rig);
 	}
 }
 
@@ -288,6 +300,7 @@ static void run_tend(struct verbs_host_rig *rig)
 {
 	pl_engine_withdraw(rig->context.engines[0], &rig->state.tend_task);
 	rig->state.tend_task.run(&rig->state.tend_task);
+	finish_look(rig);
 }
 
 /* A device that stays away is looked for less and less often, until the kernel announces one. */

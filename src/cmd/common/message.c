@@ -102,10 +102,6 @@ const char *cli_hint(const struct pl_error *error)
 
 	if (!error->hint[0] && !strcmp(error->id, "SYSTEM"))
 		return hint_of(error->code);
-	/* A name that was copied from the text of a list, which escapes bytes. */
-	if ((!strcmp(error->id, "NOT-PUBLISHED") || !strcmp(error->id, "NOT-UPLOADED")) && strstr(error->object, "\\x"))
-		return "lists show a byte that is not printable as \\xNN, and a backslash before x as \\x5c: "
-		       "in bash, give such a name within $'...'";
 	/* An error of the command's own names no call. */
 	for (size_t i = 0; error->call[0] && i < CLI_ARRAY_SIZE(own); i++)
 		if (!strcmp(error->id, own[i].id))

@@ -29,6 +29,14 @@ struct stream_reconnect stream_attempts(const struct stream_source *source, stru
 	};
 }
 
+/* Returns the time until `end`, of 1 ms to `most`. */
+static uint64_t time_left(uint64_t end, uint64_t most)
+{
+	uint64_t now = cli_now();
+
+	return CLI_MAX(CLI_MIN(end > now ? end - now : 0, most), CLI_NS_PER_MS);
+}
+
 /* Call of pl_subscriber_attach() in a thread of its own. */
 struct attachment {
 	struct pl_subscriber *subscriber;
@@ -97,15 +105,17 @@ static int reconnect_attach(const struct stream_reconnect *reconnect, uint64_t t
 	return pl_subscriber_attach(reconnect->subscriber, reconnect->client->peer, timeout, error);
 }
 
-static int attempt_again(const struct stream_reconnect *reconnect, uint64_t timeout, struct pl_error *error)
+/* Each of its two steps takes at most `timeout`, and the second one ends at `end`. */
+static int attempt_again(const struct stream_reconnect *reconnect, uint64_t timeout, uint64_t end,
+			 struct pl_error *error)
 {
 	int rc = stream_client_connect(reconnect->client, timeout, error);
 
-	return rc < 0 ? rc : reconnect_attach(reconnect, timeout, error);
+	return rc < 0 ? rc : reconnect_attach(reconnect, time_left(end, timeout), error);
 }
 
-/* A publisher that starts makes the file of the token, too. */
-static int attempt_first(struct stream_reconnect *reconnect, uint64_t timeout, struct pl_error *error)
+/* Connects within `timeout`, and ends at `end`. A publisher that starts makes the file of the token, too. */
+static int attempt_first(struct stream_reconnect *reconnect, uint64_t timeout, uint64_t end, struct pl_error *error)
 {
 	struct pl_subscriber_options stream = *reconnect->stream;
 	struct stream_client *client = reconnect->client;
@@ -115,8 +125,8 @@ static int attempt_first(struct stream_reconnect *reconnect, uint64_t timeout, s
 	if (rc == 0)
 		rc = stream_client_reach(client, timeout, error);
 	if (rc == 0)
-		rc = pl_subscriber_open(client->peer, reconnect->name, &stream, client->timeout, &reconnect->subscriber,
-					error);
+		rc = pl_subscriber_open(client->peer, reconnect->name, &stream, time_left(end, client->timeout),
+					&reconnect->subscriber, error);
 	stream_token_wipe(&token);
 	return rc;
 }
@@ -160,7 +170,8 @@ static int attempt_connections(struct stream_reconnect *reconnect, uint64_t begi
 		int rc;
 
 		show_attempts(reconnect, now - begin, left);
-		rc = first ? attempt_first(reconnect, attempt, &failure) : attempt_again(reconnect, attempt, &failure);
+		rc = first ? attempt_first(reconnect, attempt, end, &failure)
+			   : attempt_again(reconnect, attempt, end, &failure);
 		now = cli_now();
 		/* -ENODATA: the stream has ended, and all its frames were taken. */
 		if (rc == 0 || rc == -EINTR || (rc == -ENODATA && !first))
@@ -216,7 +227,8 @@ static void tell_wait_for_start(const struct stream_reconnect *reconnect)
 int stream_subscribe(struct stream_reconnect *reconnect, struct pl_error *error)
 {
 	const uint64_t limit = reconnect->limit, timeout = reconnect->client->timeout, begin = cli_now();
-	int rc = attempt_first(reconnect, limit ? CLI_MIN(limit, timeout) : timeout, error);
+	const uint64_t end = limit && limit < UINT64_MAX - begin ? begin + limit : UINT64_MAX;
+	int rc = attempt_first(reconnect, limit ? CLI_MIN(limit, timeout) : timeout, end, error);
 
 	if (rc < 0 && publisher_may_appear(rc) && cli_now() - begin < limit) {
 		status_line_begin(reconnect->line, !reconnect->common->quiet && !reconnect->common->json);

@@ -151,6 +151,7 @@ int audit_open(struct audit **result, const struct audit_options *options, struc
 	bool journal = !strcmp(target, "journal") || !strncmp(target, "journal=", 8);
 	const char *path = !journal ? target : target[7] ? target + 8 : JOURNAL_SOCKET;
 	struct audit *audit = calloc(1, sizeof(*audit));
+	struct pl_error reason;
 	int rc;
 
 	*result = NULL;
@@ -179,7 +180,8 @@ int audit_open(struct audit **result, const struct audit_options *options, struc
 		close(audit->fd);
 	free(audit->path);
 	free(audit);
-	return cli_fail(error, rc, "AUDIT-OPEN", path, journal ? "see whether systemd-journald runs" : NULL,
+	cli_fail_new_path(&reason, rc, "open", path);
+	return cli_fail(error, rc, "AUDIT-OPEN", path, journal ? "see whether systemd-journald runs" : reason.hint,
 			"the audit log cannot be opened: %s", strerror(-rc));
 }
 

@@ -202,7 +202,7 @@ int catalogue_open(const struct catalogue *catalogue, const char *name, struct s
 	if (fd >= 0)
 		return fd;
 	if (fd == -ENOENT || fd == -ENOTDIR || fd == -EINVAL)
-		return cli_fail(error, -ENOENT, "NOT-PUBLISHED", name, "`peerlane list` lists the published names",
+		return cli_fail(error, -ENOENT, "NOT-PUBLISHED", name, service_unknown_name_hint(name),
 				"no file or memory of this name is published");
 	if (fd == -ELOOP)
 		return cli_fail(error, -EACCES, "NOT-FOLLOWED", name, "start the server with --follow",

@@ -32,7 +32,7 @@ struct deletion {
 
 static int fail_not_uploaded(const char *name, struct pl_error *error)
 {
-	return cli_fail(error, -ENOENT, "NOT-UPLOADED", name, "`peerlane list` lists the published names",
+	return cli_fail(error, -ENOENT, "NOT-UPLOADED", name, service_unknown_name_hint(name),
 			"the server has no upload of this name");
 }
 

@@ -217,7 +217,7 @@ static int add_files_below(struct get *get, const char *name, struct pl_error *e
 	}
 	if (rc == 0 && get->command.transfer_count == before)
 		return cli_fail(error, -ENOENT, "NOT-PUBLISHED", name ? name : get->command.address,
-				"see what `peerlane list` prints",
+				service_unknown_name_hint(name ? name : ""),
 				"the server publishes no file of this name or below it");
 	return rc;
 }

@@ -410,3 +410,12 @@ bool service_name_valid(const char *name)
 			return true;
 	}
 }
+
+const char *service_unknown_name_hint(const char *name)
+{
+	/* The text of a list escapes bytes, and the name may be a copy of it. */
+	return strstr(name, "\\x")
+		       ? "lists show a byte that is not printable as \\xNN, and a backslash before x as \\x5c: "
+			 "in bash, give such a name within $'...'"
+		       : "`peerlane list` lists the published names";
+}

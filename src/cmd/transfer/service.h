@@ -179,5 +179,7 @@ bool service_range_next(const struct service_message *message, size_t *offset, s
 
 /* True if a name is relative, has 1 to SERVICE_NAME_MAX bytes, and no component is empty, "." or "..". */
 bool service_name_valid(const char *name);
+/* Returns the remedy for a name that the server does not have. */
+const char *service_unknown_name_hint(const char *name);
 
 #endif

@@ -123,9 +123,11 @@ void local_device_shut(struct local_device *device)
 	device_close_memory(device);
 }
 
+/* The last user of a device that was shut meanwhile closes the memory. */
 static void device_use_end(struct local_device *device)
 {
-	atomic_fetch_sub(&device->users, 1);
+	if (atomic_fetch_sub(&device->users, 1) == 1 && atomic_load(&device->shut))
+		device_close_memory(device);
 }
 
 /* Starts a use that ends with device_use_end(). Returns false if the device is shut. */
@@ -244,6 +246,19 @@ static struct opened_memory *open_memory_for(struct local_device *device, const 
 struct pl_memory *local_device_memory(struct local_device *device, const struct pl_memory *beside)
 {
 	return &open_memory_for(device, beside)->memory;
+}
+
+bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside)
+{
+	const struct pl_memory *there = local_device_memory(device, beside);
+	bool reaches;
+
+	/* The operation fails at the gate. */
+	if (!device_use_begin(device))
+		return false;
+	reaches = there->ops && beside->ops->gather_reaches(beside, there);
+	device_use_end(device);
+	return reaches;
 }
 
 static const char *device_reason_for(const struct local_access *access, const struct pl_memory *memory, bool *reached)

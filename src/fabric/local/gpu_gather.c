@@ -29,13 +29,10 @@ static struct local_gathering *gathering_of(struct pl_operation *operation)
 static bool kernel_reaches(const struct pl_segment *segment)
 {
 	const struct local_access *access = segment->remote->fabric_data;
-	const struct pl_memory *memory = &segment->region->memory, *there;
+	const struct pl_memory *memory = &segment->region->memory;
 
-	if (access->path != &local_device_path || !memory->ops->gather_reaches)
-		return false;
-	/* A device that is shut has no opened memory; the operation fails at its gate. */
-	there = local_device_memory(access->device, memory);
-	return there->ops && memory->ops->gather_reaches(memory, there);
+	return access->path == &local_device_path && memory->ops->gather_reaches &&
+	       local_device_kernel_reaches(access->device, memory);
 }
 
 static bool suits(const struct pl_operation *operation)

@@ -170,13 +170,11 @@ static bool pair_is_valid(const struct kept_pair *pair, const char **reason)
 {
 	const struct local_access *access = pair->remote->fabric_data;
 	struct pl_memory *memory = &pair->region->memory;
-	const struct pl_memory *there;
 
 	if (!access || access->path != &local_device_path || (uintptr_t)memory->address != pair->here ||
 	    !local_device_reaches(access, memory, reason))
 		return false;
-	there = local_device_memory(access->device, memory);
-	return there->ops && (uintptr_t)there->address == pair->there && memory->ops->gather_reaches(memory, there);
+	return address_there(access, memory) == pair->there && local_device_kernel_reaches(access->device, memory);
 }
 
 bool local_kept_is_valid(const struct pl_vector *vector, const char **reason)

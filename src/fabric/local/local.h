@@ -433,7 +433,7 @@ extern const struct local_path local_device_path;
 struct local_device *local_device_new(struct local_endpoint *endpoint, const struct local_key *key,
 				      struct pl_ipc_fds *ipc_fds, uint64_t length);
 void local_device_free(struct local_device *device);
-/* Closes the peer's memory. Its gate is shut, so it has no users and gets none. */
+/* Closes the peer's memory, or leaves that to its last user. Its gate is shut, so it gets no users that copy. */
 void local_device_shut(struct local_device *device);
 /*
  * Frees the device later: when others are parked, or when the endpoint, which may be gone, or the state is closed.
@@ -448,6 +448,8 @@ bool local_device_takes_part(const struct pl_segment *segment);
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
 /* Opened memory of a device that local_device_reaches() found reached from `beside`. */
 struct pl_memory *local_device_memory(struct local_device *device, const struct pl_memory *beside);
+/* True if a kernel of the GPU of `beside` reaches the opened memory, and thus may copy. Closes no memory meanwhile. */
+bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside);
 /* Holds the gate, and counts a user of the device if the access path has a device. */
 int local_copy_gate_hold(const struct local_access *access, const struct pl_operation *operation,
 			 struct pl_error *error);

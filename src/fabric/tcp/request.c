@@ -75,8 +75,9 @@ void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 
 void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all)
 {
+	/* From the oldest on: requests take the indexes in turn. */
 	for (unsigned i = 0; lane->requests && i < TCP_REQUESTS_MAX; i++) {
-		struct tcp_request *request = &lane->requests[i];
+		struct tcp_request *request = &lane->requests[(lane->next_request + i) % TCP_REQUESTS_MAX];
 		struct pl_operation *operation = request->operation;
 
 		if (!request->used || !operation || !(all || atomic_load(&operation->canceled)))

@@ -167,6 +167,21 @@ enum verbs_obstacle {
 	VERBS_LIMITED_PKEY,
 };
 
+struct verbs_obstacle_met {
+	enum verbs_obstacle kind;
+	int code;
+	char device[IBV_SYSFS_NAME_MAX + 4]; /* with the number of a port that is excluded */
+};
+
+/* Look for a missing device, by a helper thread: the driver may let it wait while it resets the device. */
+struct verbs_tending {
+	struct verbs_job job;
+	struct pl_task done; /* on the first engine */
+	atomic_bool busy;    /* written on the first engine */
+	bool again;          /* to be done once more; first engine */
+	bool complete;       /* its result: no device is missing */
+};
+
 struct verbs_buffer {
 	struct pl_list link;
 	struct verbs_buffer_pool *pool;
@@ -265,14 +280,13 @@ struct verbs_state {
 	atomic_uint place_changes; /* how often further places were made known to regions */
 	unsigned turn;             /* next of equally near ports; grant_lock */
 	uint64_t far_next; /* first address that no grant without windows has had yet; grant_lock */
-	uint64_t looked;   /* time of the last look at the ports; 0: none */
-	atomic_bool stale; /* a device reported a change since */
-	struct {
-		enum verbs_obstacle kind;
-		int code;
-		char device[IBV_SYSFS_NAME_MAX + 4]; /* with the number of a port that is excluded */
-	} obstacle;                                  /* found by the last look */
-	struct verbs_helpers connectors, registrars;  /* for calls that wait for the network, or for pages */
+	pthread_mutex_t look_lock;                    /* held during a look at the ports; comes before `lock` */
+	_Atomic uint64_t looked;                      /* time of the last look; 0: none */
+	atomic_bool stale;                            /* a device reported a change since */
+	bool looking;                                 /* no device is closed meanwhile; lock */
+	bool tend_waits;                              /* tend_task begins again when the look ends; lock */
+	struct verbs_obstacle_met obstacle;           /* found by the last look; lock */
+	struct verbs_helpers connectors, registrars;  /* for calls that wait for the network or a reset, or for pages */
 	struct verbs_waiters waiters[PL_ENGINES_MAX]; /* of each engine */
 	struct pl_pool flushes, flush_reads;          /* freed records of flushes, and of their reads */
 	struct verbs_lost_path lost_paths[VERBS_LOST_PATHS]; /* lock */
@@ -283,6 +297,7 @@ struct verbs_state {
 	struct pl_source uevents; /* the kernel's announcements of devices; on the first engine */
 	struct pl_timer tend_timer;
 	uint64_t tend_pause; /* of the timer; 0: no device is missing. First engine */
+	struct verbs_tending tending;
 };
 
 /* state.c: state of a context */
@@ -299,7 +314,7 @@ void verbs_cq_shut(struct verbs_cq *queue);
 void verbs_state_close(struct pl_context *context, void *state);
 
 /* device.c */
-/* Opens a device. The caller holds the lock. Returns NULL and sets *code. */
+/* Opens a device, which the caller adds to the state. Returns NULL and sets *code. */
 struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_device *of, int *code);
 /* Closes what is left of a device, and frees it. */
 void verbs_device_free(struct verbs_device *device);
@@ -307,8 +322,12 @@ void verbs_device_free(struct verbs_device *device);
 /* port.c: ports of the devices, and their addresses */
 /* Looks at devices and ports, if the last look is old. Any thread, no lock of the state. */
 void verbs_ports_look(struct verbs_state *state);
-/* The same for a caller that holds the lock, and always. Returns true if all ports have a device. */
-bool verbs_ports_look_held(struct verbs_state *state);
+/* The same, always. Returns true if all ports have a device. */
+bool verbs_ports_look_now(struct verbs_state *state);
+/* True if the last look is too old for a connection, or a device reported a change since. */
+bool verbs_ports_are_old(const struct verbs_state *state);
+/* Makes ports of removed devices inactive. Returns true if there are none. The caller holds the lock. */
+bool verbs_ports_leave(struct verbs_state *state);
 /*
  * Returns the port's GID of that address, else the best one of the same kind (IPv4, IPv6, link-local), else of the same
  * family; NULL: none. The caller holds the lock.
@@ -464,6 +483,8 @@ void verbs_removal_open(struct verbs_state *state);
 void verbs_removal_close(struct verbs_state *state);
 /* A device came. Called on the first engine: looks for missing devices at once. */
 void verbs_device_appeared(struct verbs_state *state);
+/* A rail needs a removed device: makes a helper look whether it is back, if the last look is old. Any thread, no lock of the state. */
+void verbs_device_seek(struct verbs_state *state);
 /* Keeps the device open until the second call, without a lock. Returns false if it is gone. */
 bool verbs_device_use(struct verbs_device *device);
 void verbs_device_leave(struct verbs_device *device);

@@ -69,7 +69,6 @@ struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_dev
 		verbs_device_free(device);
 		return NULL;
 	}
-	pl_list_append(&state->devices, &device->link);
 	return device;
 }
 

@@ -37,21 +37,67 @@ static void let_go(struct verbs_state *state, struct verbs_device *device)
 	device->verbs = NULL;
 }
 
-static void tend(struct verbs_state *state)
+/* Closes removed devices without users. Returns false if a look uses devices: the task begins again after it. */
+static bool let_all_go(struct verbs_state *state)
 {
-	bool complete;
+	bool looking;
 
 	pthread_mutex_lock(&state->lock);
+	looking = state->tend_waits = state->looking;
 	pl_list_for_each(at, &state->devices) {
 		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
 
-		if (atomic_load(&device->gone) && device->verbs && !device->queues && !atomic_load(&device->users))
+		if (!looking && atomic_load(&device->gone) && device->verbs && !device->queues &&
+		    !atomic_load(&device->users))
 			let_go(state, device);
 	}
-	complete = verbs_ports_look_held(state);
+	/* Connections that begin before the next look ends do not use them. */
+	verbs_ports_leave(state);
+	pthread_mutex_unlock(&state->lock);
+	return !looking;
+}
+
+static void look_for_devices(struct verbs_job *job)
+{
+	struct verbs_state *state = pl_container_of(job, struct verbs_state, tending.job);
+
+	state->tending.complete = verbs_ports_look_now(state);
+	pl_engine_post(first_engine(state), &state->tending.done);
+}
+
+static void tend(struct verbs_state *state)
+{
+	if (atomic_load(&state->tending.busy)) {
+		state->tending.again = true;
+		return;
+	}
+	if (!let_all_go(state))
+		return;
+	atomic_store(&state->tending.busy, true);
+	/* Without a thread, the engine may wait. */
+	if (!verbs_helpers_start(&state->connectors, &state->tending.job))
+		look_for_devices(&state->tending.job);
+}
+
+static void watch_devices(struct verbs_state *state)
+{
+	pthread_mutex_lock(&state->lock);
 	verbs_async_watch(state);
 	pthread_mutex_unlock(&state->lock);
-	if (complete) {
+}
+
+static void run_tended(struct pl_task *task)
+{
+	struct verbs_state *state = pl_container_of(task, struct verbs_state, tending.done);
+
+	atomic_store(&state->tending.busy, false);
+	watch_devices(state);
+	if (state->tending.again) {
+		state->tending.again = false;
+		tend(state);
+		return;
+	}
+	if (state->tending.complete) {
 		pl_timer_clear(first_engine(state), &state->tend_timer);
 		state->tend_pause = 0;
 		return;
@@ -62,8 +108,14 @@ static void tend(struct verbs_state *state)
 
 void verbs_device_appeared(struct verbs_state *state)
 {
-	/* Without a pause no device is missing. */
-	if (state->tend_pause)
+	/* Without a pause no device is missing, unless a look for it is under way. */
+	if (state->tend_pause || atomic_load(&state->tending.busy))
+		pl_engine_post(first_engine(state), &state->tend_task);
+}
+
+void verbs_device_seek(struct verbs_state *state)
+{
+	if (verbs_ports_are_old(state))
 		pl_engine_post(first_engine(state), &state->tend_task);
 }
 
@@ -85,9 +137,7 @@ static void run_watch(struct pl_task *task)
 {
 	struct verbs_state *state = pl_container_of(task, struct verbs_state, watch_task);
 
-	pthread_mutex_lock(&state->lock);
-	verbs_async_watch(state);
-	pthread_mutex_unlock(&state->lock);
+	watch_devices(state);
 }
 
 void verbs_removal_open(struct verbs_state *state)
@@ -95,6 +145,8 @@ void verbs_removal_open(struct verbs_state *state)
 	pl_task_init(&state->watch_task, run_watch);
 	state->uevents.fd = -1;
 	pl_task_init(&state->tend_task, run_tend);
+	pl_task_init(&state->tending.done, run_tended);
+	state->tending.job.run = look_for_devices;
 	pl_timer_init(&state->tend_timer, tend_expired);
 }
 
@@ -102,6 +154,7 @@ void verbs_removal_close(struct verbs_state *state)
 {
 	pl_engine_withdraw(first_engine(state), &state->watch_task);
 	pl_engine_withdraw(first_engine(state), &state->tend_task);
+	pl_engine_withdraw(first_engine(state), &state->tending.done);
 	pl_timer_clear(first_engine(state), &state->tend_timer);
 	verbs_uevents_close(state);
 }

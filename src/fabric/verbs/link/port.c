@@ -238,46 +238,74 @@ static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
 	return port;
 }
 
-static void meet_obstacle(struct verbs_state *state, enum verbs_obstacle kind, int code, const char *device)
+/* Look at the devices and their ports. It calls the driver, which may take long, without the state's lock. */
+struct look {
+	struct verbs_state *state;
+	const struct ifaddrs *interfaces;
+	struct verbs_obstacle_met obstacle;
+};
+
+static void meet_obstacle(struct look *look, enum verbs_obstacle kind, int code, const char *device)
 {
 	/* Of devices with the same obstacle, the first is reported. */
-	if (kind <= state->obstacle.kind)
+	if (kind <= look->obstacle.kind)
 		return;
-	state->obstacle.kind = kind;
-	state->obstacle.code = code;
-	snprintf(state->obstacle.device, sizeof(state->obstacle.device), "%s", device);
+	look->obstacle.kind = kind;
+	look->obstacle.code = code;
+	snprintf(look->obstacle.device, sizeof(look->obstacle.device), "%s", device);
 }
 
-static void look_at_port(struct verbs_device *device, uint8_t number, const struct ifaddrs *interfaces)
+/* Writes what a look has seen of a port. */
+static void update_port(const struct verbs_port *seen)
 {
-	const struct verbs_library *library = device->state->library;
-	char name[sizeof(device->state->obstacle.device)];
-	struct ibv_port_attr attributes;
-	enum verbs_obstacle obstacle;
+	struct verbs_state *state = seen->device->state;
 	struct verbs_port *port;
 
-	if (!is_allowed(device->state, device->name, number) ||
+	pthread_mutex_lock(&state->lock);
+	port = get_port(seen->device, seen->number);
+	if (port) {
+		/* Written only when it changes, because connections read it without the lock. */
+		if (port->link_layer != seen->link_layer)
+			port->link_layer = seen->link_layer;
+		port->active = seen->active;
+		port->wide = seen->wide;
+		port->pkey_index = seen->pkey_index;
+		port->excluded = seen->excluded;
+		/* The table of a port that is down may be empty for a moment; rails keep what they have. */
+		port->gid_count = seen->gid_count;
+		memcpy(port->gids, seen->gids, seen->gid_count * sizeof(seen->gids[0]));
+	}
+	pthread_mutex_unlock(&state->lock);
+}
+
+static void look_at_port(struct look *look, struct verbs_device *device, uint8_t number)
+{
+	const struct verbs_library *library = look->state->library;
+	struct verbs_port seen = { .device = device, .number = number };
+	struct ibv_port_attr attributes;
+	enum verbs_obstacle obstacle;
+	char name[sizeof(look->obstacle.device)];
+
+	if (!is_allowed(look->state, device->name, number) ||
 	    verbs_query_port(library, device->verbs, number, &attributes) < 0)
 		return;
-	port = get_port(device, number);
-	if (!port)
-		return;
-	/* Written only when it changes, because connections read it without the lock. */
-	if (port->link_layer != attributes.link_layer)
-		port->link_layer = attributes.link_layer;
-	port->active = attributes.state == IBV_PORT_ACTIVE;
-	/* The table of a port that is down may be empty for a moment; rails keep what they have. */
-	read_gids(library, port, attributes.gid_tbl_len, interfaces);
-	port->wide = verbs_port_is_wide(port, &attributes);
-	obstacle = verbs_port_apply_options(port, &attributes);
+	seen.link_layer = attributes.link_layer;
+	seen.active = attributes.state == IBV_PORT_ACTIVE;
+	read_gids(library, &seen, attributes.gid_tbl_len, look->interfaces);
+	seen.wide = verbs_port_is_wide(&seen, &attributes);
+	obstacle = verbs_port_apply_options(&seen, &attributes);
+	update_port(&seen);
 	snprintf(name, sizeof(name), "%s:%u", device->name, number);
-	if (port->active)
-		meet_obstacle(device->state, obstacle, 0, name);
+	if (seen.active)
+		meet_obstacle(look, obstacle, 0, name);
 }
 
 /* -- devices -------------------------------------------------------------------------------------- */
 
-/* Finds the device's object that is in use, or one of a removed device that is not closed yet. */
+/*
+ * Finds the device's object that is in use, or one of a removed device that is not closed yet. Only looks add devices, and none is
+ * closed during a look.
+ */
 static struct verbs_device *find_device(const struct verbs_state *state, const char *name)
 {
 	pl_list_for_each(at, &state->devices) {
@@ -289,33 +317,44 @@ static struct verbs_device *find_device(const struct verbs_state *state, const c
 	return NULL;
 }
 
-static void look_at_device(struct verbs_state *state, struct ibv_device *of, const struct ifaddrs *interfaces)
+/* Opens a device for the look. Returns NULL and meets an obstacle if that fails. */
+static struct verbs_device *open_found_device(struct look *look, struct ibv_device *of, const char *name)
 {
-	const char *name = state->library->ibv_get_device_name(of);
-	struct verbs_device *device = find_device(state, name);
 	int code;
+	struct verbs_device *device = verbs_device_open(look->state, of, &code);
 
-	if (!is_allowed(state, name, 0))
+	if (!device) {
+		meet_obstacle(look, VERBS_CLOSED, code, name);
+		return NULL;
+	}
+	pthread_mutex_lock(&look->state->lock);
+	pl_list_append(&look->state->devices, &device->link);
+	pthread_mutex_unlock(&look->state->lock);
+	return device;
+}
+
+static void look_at_device(struct look *look, struct ibv_device *of)
+{
+	const char *name = look->state->library->ibv_get_device_name(of);
+	struct verbs_device *device = find_device(look->state, name);
+
+	if (!is_allowed(look->state, name, 0))
 		return;
 	/* iWARP has neither immediate data nor atomics. */
 	if (of->transport_type != IBV_TRANSPORT_IB) {
-		meet_obstacle(state, of->transport_type == IBV_TRANSPORT_IWARP ? VERBS_IWARP : VERBS_NO_RC, 0, name);
+		meet_obstacle(look, of->transport_type == IBV_TRANSPORT_IWARP ? VERBS_IWARP : VERBS_NO_RC, 0, name);
 		return;
 	}
-	if (!device) {
-		device = verbs_device_open(state, of, &code);
-		if (!device)
-			meet_obstacle(state, VERBS_CLOSED, code, name);
-	}
+	if (!device)
+		device = open_found_device(look, of, name);
 	if (!device || atomic_load(&device->gone))
 		return;
-	meet_obstacle(state, VERBS_INACTIVE, 0, name);
+	meet_obstacle(look, VERBS_INACTIVE, 0, name);
 	for (unsigned i = 1; i <= device->attributes.phys_port_cnt; i++)
-		look_at_port(device, (uint8_t)i, interfaces);
+		look_at_port(look, device, (uint8_t)i);
 }
 
-/* Ports of removed devices. Returns false if there are some. */
-static bool close_ports(struct verbs_state *state)
+bool verbs_ports_leave(struct verbs_state *state)
 {
 	bool complete = true;
 
@@ -329,38 +368,85 @@ static bool close_ports(struct verbs_state *state)
 	return complete;
 }
 
-bool verbs_ports_look_held(struct verbs_state *state)
+static void look_begin(struct verbs_state *state)
 {
-	unsigned places = atomic_load(&state->place_count);
-	struct ibv_device **devices = state->library->ibv_get_device_list(NULL);
-	struct ifaddrs *interfaces = NULL;
-
 	atomic_store(&state->stale, false);
-	state->looked = pl_now();
-	state->obstacle.kind = VERBS_NO_DEVICE;
+	atomic_store(&state->looked, pl_now());
+	pthread_mutex_lock(&state->lock);
+	state->looking = true;
+	pthread_mutex_unlock(&state->lock);
+}
+
+/* Returns true if all ports have a device. */
+static bool look_end(const struct look *look, unsigned places)
+{
+	struct verbs_state *state = look->state;
+	bool complete, tend;
+
+	pthread_mutex_lock(&state->lock);
+	state->obstacle = look->obstacle;
+	if (places && atomic_load(&state->place_count) != places)
+		verbs_near_forget(state);
+	complete = verbs_ports_leave(state);
+	tend = state->tend_waits;
+	state->tend_waits = state->looking = false;
+	pthread_mutex_unlock(&state->lock);
+	if (tend)
+		pl_engine_post(state->context->engines[0], &state->tend_task);
+	return complete;
+}
+
+/* The caller holds look_lock. */
+static bool look_at_ports(struct verbs_state *state)
+{
+	struct look look = { .state = state, .obstacle.kind = VERBS_NO_DEVICE };
+	unsigned places = atomic_load(&state->place_count);
+	struct ifaddrs *interfaces = NULL;
+	struct ibv_device **devices;
+
+	look_begin(state);
+	devices = state->library->ibv_get_device_list(NULL);
 	if (getifaddrs(&interfaces))
 		interfaces = NULL;
+	look.interfaces = interfaces;
 	for (unsigned i = 0; devices && devices[i]; i++)
-		look_at_device(state, devices[i], interfaces);
+		look_at_device(&look, devices[i]);
 	freeifaddrs(interfaces);
 	if (devices)
 		state->library->ibv_free_device_list(devices);
 	verbs_machine_read(state);
-	if (places && atomic_load(&state->place_count) != places)
-		verbs_near_forget(state);
-	return close_ports(state);
+	return look_end(&look, places);
+}
+
+bool verbs_ports_look_now(struct verbs_state *state)
+{
+	bool complete;
+
+	pthread_mutex_lock(&state->look_lock);
+	complete = look_at_ports(state);
+	pthread_mutex_unlock(&state->look_lock);
+	return complete;
+}
+
+bool verbs_ports_are_old(const struct verbs_state *state)
+{
+	return !atomic_load(&state->looked) || atomic_load(&state->stale) ||
+	       pl_now() - atomic_load(&state->looked) >= LOOK_PAUSE;
 }
 
 void verbs_ports_look(struct verbs_state *state)
 {
 	bool looked = false;
 
-	pthread_mutex_lock(&state->lock);
-	if (!state->looked || atomic_load(&state->stale) || pl_now() - state->looked >= LOOK_PAUSE) {
-		verbs_ports_look_held(state);
+	/* A helper looks, as a device is missing, and the driver may let it wait. The ports that are known serve meanwhile. */
+	if (atomic_load(&state->tending.busy) && atomic_load(&state->place_count))
+		return;
+	pthread_mutex_lock(&state->look_lock);
+	if (verbs_ports_are_old(state)) {
+		look_at_ports(state);
 		looked = true;
 	}
-	pthread_mutex_unlock(&state->lock);
+	pthread_mutex_unlock(&state->look_lock);
 	if (looked)
 		pl_engine_post(state->context->engines[0], &state->watch_task);
 }

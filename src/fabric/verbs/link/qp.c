@@ -123,13 +123,15 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 	struct verbs_failure failure;
 	int rc;
 
-	/* Addresses may have moved within the table, and a removed device may be back. */
-	verbs_ports_look(rail->endpoint->state);
 	*call = "ibv_open_device";
 	if (atomic_load(&rail->device->gone))
 		verbs_rail_renew(rail);
-	if (atomic_load(&rail->device->gone))
+	if (atomic_load(&rail->device->gone)) {
+		verbs_device_seek(rail->endpoint->state);
 		return -ENODEV;
+	}
+	/* Addresses may have moved within the table. */
+	verbs_ports_look(rail->endpoint->state);
 	rail->queue = verbs_cq_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home, &failure);
 	if (!rail->queue) {
 		*call = failure.call;

@@ -15,6 +15,7 @@ static void state_free(struct verbs_state *state)
 	verbs_removal_close(state);
 	pl_pool_drain(&state->flushes, &state->context->allocator);
 	pl_pool_drain(&state->flush_reads, &state->context->allocator);
+	pthread_mutex_destroy(&state->look_lock);
 	pthread_mutex_destroy(&state->lock);
 	pl_free(&state->context->allocator, state);
 }
@@ -30,6 +31,7 @@ void verbs_state_init(struct verbs_state *state, struct pl_context *context, con
 	verbs_helpers_open(&state->connectors);
 	verbs_registrar_open(state);
 	pthread_mutex_init(&state->lock, NULL);
+	pthread_mutex_init(&state->look_lock, NULL);
 }
 
 static struct verbs_state *state_new(struct pl_context *context, const struct verbs_library *library)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Looks for devices, which a test lets wait, as a driver does that resets a device. */
+#include "card/card.h"
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool held;
+	unsigned count;
+} looks = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+void card_await_look(void)
+{
+	pthread_mutex_lock(&looks.lock);
+	looks.count++;
+	while (looks.held)
+		pthread_cond_wait(&looks.changed, &looks.lock);
+	looks.count--;
+	pthread_mutex_unlock(&looks.lock);
+}
+
+void standin_card_hold_looks(bool held)
+{
+	pthread_mutex_lock(&looks.lock);
+	looks.held = held;
+	pthread_cond_broadcast(&looks.changed);
+	pthread_mutex_unlock(&looks.lock);
+}
+
+unsigned standin_card_looks_held(void)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&looks.lock);
+	count = looks.held ? looks.count : 0;
+	pthread_mutex_unlock(&looks.lock);
+	return count;
+}

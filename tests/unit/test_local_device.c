@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory of another process's GPU, as the local fabric opens it: its owner may withdraw it at any moment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "fabric/local/local.h"
+
+#define LENGTH 4096u
+
+static struct {
+	struct local_device *device;
+	unsigned opened, closed, asked;
+	bool withdraws; /* the owner withdraws the memory while a kernel's reach is asked for */
+} rig;
+
+static int fake_import(const uint8_t *handle, size_t handle_length, size_t length, bool own,
+		       const struct pl_memory *beside, struct pl_ipc_fds *fds, struct pl_memory *memory,
+		       const char **why)
+{
+	(void)handle, (void)handle_length, (void)own, (void)fds;
+	*memory = (struct pl_memory){ .ops = beside->ops, .length = length };
+	*why = NULL;
+	rig.opened++;
+	return 0;
+}
+
+static void fake_release(struct pl_memory *memory)
+{
+	(void)memory;
+	rig.closed++;
+}
+
+static bool fake_reaches(const struct pl_memory *memory, const struct pl_memory *other)
+{
+	rig.asked++;
+	if (rig.withdraws)
+		local_device_shut(rig.device);
+	/* The opened memory is there until this has read it. */
+	assert_int_equal(rig.closed, 0);
+	assert_ptr_equal(other->ops, memory->ops);
+	return true;
+}
+
+static const struct pl_memory_ops fake_ops = {
+	.import_ipc = fake_import,
+	.release = fake_release,
+	.gather_reaches = fake_reaches,
+};
+
+static void test_withdrawn_while_asked(void **state)
+{
+	struct pl_context context = { .allocator = pl_system_allocator };
+	struct local_state local = { .context = &context };
+	struct local_endpoint endpoint = { .state = &local };
+	const struct local_key key = { .id = 1 };
+	struct pl_memory here = { .ops = &fake_ops, .device = &rig };
+
+	(void)state;
+	rig.device = local_device_new(&endpoint, &key, NULL, LENGTH);
+	assert_non_null(rig.device);
+	assert_true(local_device_kernel_reaches(rig.device, &here));
+	assert_int_equal(rig.opened, 1);
+	rig.withdraws = true;
+	assert_true(local_device_kernel_reaches(rig.device, &here));
+	/* The last user has closed it, and no kernel reaches it any more. */
+	assert_int_equal(rig.closed, 1);
+	assert_false(local_device_kernel_reaches(rig.device, &here));
+	assert_int_equal(rig.asked, 2);
+	local_device_free(rig.device);
+	assert_int_equal(rig.closed, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_withdrawn_while_asked),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
