@@ -94,6 +94,15 @@ static bool failed_as_forked(int rc)
 	return forked;
 }
 
+/* A child takes no lock of its parent, whose other threads may have held it. */
+static bool reconnects_in_vain(const struct rig *rig)
+{
+	struct pl_peer *peer = rig->peer;
+	bool named = pl_peer_reconnect(&peer, NULL, 0, &error) == -EBADF && !strcmp(error.call, "pl_peer_reconnect");
+
+	return named && peer == rig->peer && failed_as_forked(-EBADF);
+}
+
 /* Calls, in the child, the functions that would change the epoll sets of the parent. */
 static int connect_in_vain(const struct rig *rig)
 {
@@ -106,7 +115,7 @@ static int connect_in_vain(const struct rig *rig)
 	       !failed_as_forked(pl_listen(rig->owner, "127.0.0.1:0", &listener, &error)) ||
 	       !failed_as_forked(pl_listen_socket(rig->owner, dup(0), &listener, &error)) ||
 	       !failed_as_forked(pl_accept(rig->listener, UINT64_MAX, &peer, &error)) ||
-	       !failed_as_forked(pl_accept_start(rig->listener, 0, &operation, &error));
+	       !failed_as_forked(pl_accept_start(rig->listener, 0, &operation, &error)) || !reconnects_in_vain(rig);
 }
 
 static void run_child(const struct rig *rig, int (*run)(const struct rig *rig))
