@@ -114,13 +114,19 @@ static void copy_joint(struct tcp_lane *lane, struct tcp_joint *joint)
 			joint->offset, atomic_load(&joint->slot), joint->length, true);
 }
 
+/* Returns the place in the joint's slot of bytes with that destination in the memory. */
+static uint8_t *place_of(const struct tcp_joint *joint, const uint8_t *destination)
+{
+	size_t at = (size_t)(destination - (const uint8_t *)joint->memory->address) - joint->offset;
+
+	return atomic_load(&joint->slot)->bytes + at;
+}
+
 void tcp_joint_leave(struct tcp_lane *lane, struct tcp_joint *joint, bool arrived)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	bool last;
 
-	if (arrived && atomic_load_explicit(&endpoint->joint_copies, memory_order_relaxed) >= DEMOTE_FROM)
-		pl_cache_demote(lane->destination - lane->current.length, lane->current.length);
 	pthread_mutex_lock(&endpoint->lock);
 	joint->dropped |= !arrived;
 	last = --joint->missing == 0 && !joint->open;
@@ -133,10 +139,18 @@ void tcp_joint_leave(struct tcp_lane *lane, struct tcp_joint *joint, bool arrive
 		copy_joint(lane, joint);
 }
 
+void tcp_joint_received(struct tcp_lane *lane, const struct tcp_request *request)
+{
+	const struct tcp_joint *joint = request->joint;
+
+	if (atomic_load_explicit(&lane->endpoint->joint_copies, memory_order_relaxed) >= DEMOTE_FROM)
+		pl_cache_demote(place_of(joint, request->destination), request->length);
+}
+
 /* Moves the destination of the current frame to the joint's slot. Returns 0, or -ENOMEM: the frame is dropped. */
 static int place_in_joint(struct tcp_lane *lane, struct tcp_joint *joint)
 {
-	size_t at = (size_t)(lane->destination - (uint8_t *)joint->memory->address) - joint->offset;
+	const uint8_t *destination = lane->destination;
 	struct pl_slot *slot = atomic_load(&joint->slot), *other = NULL;
 
 	lane->destination = NULL;
@@ -154,7 +168,7 @@ static int place_in_joint(struct tcp_lane *lane, struct tcp_joint *joint)
 		}
 	}
 	lane->in_slot = true;
-	lane->destination = slot->bytes + at;
+	lane->destination = place_of(joint, destination);
 	return 0;
 }
 
