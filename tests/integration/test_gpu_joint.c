@@ -254,24 +254,20 @@ static void hold_copies(struct pair *pair, struct pl_operation *reads[READS])
 	count_running(pair, 1 - (int)JOINING_FROM);
 }
 
-/* Chunks that arrive while copies wait for each other are demoted. */
+/* Chunks that arrive while enough copies are under way are demoted. */
 static void demoted_chunks(void *unused)
 {
-	struct pl_operation *reads[READS], *more[READS];
+	struct pl_operation *reads[READS];
 	struct pair pair;
 
 	(void)unused;
 	open_ends(&pair, &threads);
-	hold_copies(&pair, reads);
-	begin_reads(&pair, more);
-	progress_until(&pair.environment, atomic_load(&near_endpoint(&pair)->joint_copies) == 2 * READS);
-	gpu_standin.delay(0);
-	for (unsigned i = 0; i < READS; i++) {
+	atomic_fetch_add(&near_endpoint(&pair)->joint_copies, READS);
+	begin_reads(&pair, reads);
+	for (unsigned i = 0; i < READS; i++)
 		complete(&pair.environment, reads[i], NULL);
-		complete(&pair.environment, more[i], NULL);
-	}
 	pattern_check(pair.near.bytes, SIZE, 1, 0);
-	check_number(atomic_load(&near_endpoint(&pair)->joint_copies), 0);
+	check_number(atomic_fetch_sub(&near_endpoint(&pair)->joint_copies, READS), READS);
 	close_ends(&pair);
 }
 
