@@ -23,6 +23,8 @@
 /* Longer than a case may run, in microseconds. */
 #define HELD 100000000u
 #define FAILED 700
+/* Time of a copy that goes on while its peer is closed, in microseconds. */
+#define SHORT 20000u
 
 static const struct setting manual = {
 	.name = "gpu-joint",
@@ -227,6 +229,148 @@ static void refused_reads(void *unused)
 	environment_close(&pair.environment);
 }
 
+static struct tcp_endpoint *near_endpoint(const struct pair *pair)
+{
+	return tcp_endpoint_of(pair->environment.near_peer->endpoint);
+}
+
+/* Changes the number of operations that are under way, so that the chunks of the first reads join, too. */
+static void count_running(const struct pair *pair, int more)
+{
+	struct pl_peer *peer = pair->environment.near_peer;
+
+	pl_engine_lock(peer->home);
+	peer->running += (unsigned)more;
+	pl_engine_unlock(peer->home);
+}
+
+/* Posts reads of which all chunks join, and waits until all their copies have begun, which do not end yet. */
+static void hold_copies(struct pair *pair, struct pl_operation *reads[READS])
+{
+	count_running(pair, JOINING_FROM - 1);
+	gpu_standin.delay(HELD);
+	begin_reads(pair, reads);
+	progress_until(&pair->environment, atomic_load(&near_endpoint(pair)->joint_copies) == READS);
+	count_running(pair, 1 - (int)JOINING_FROM);
+}
+
+/* Chunks that arrive while enough copies are under way are demoted. */
+static void demoted_chunks(void *unused)
+{
+	struct pl_operation *reads[READS];
+	struct pair pair;
+
+	(void)unused;
+	open_ends(&pair, &threads);
+	atomic_fetch_add(&near_endpoint(&pair)->joint_copies, READS);
+	begin_reads(&pair, reads);
+	for (unsigned i = 0; i < READS; i++)
+		complete(&pair.environment, reads[i], NULL);
+	pattern_check(pair.near.bytes, SIZE, 1, 0);
+	check_number(atomic_fetch_sub(&near_endpoint(&pair)->joint_copies, READS), READS);
+	close_ends(&pair);
+}
+
+/* Reads are cancelled while their bytes are copied: they end after the copies. */
+static void cancelled_copies(void *unused)
+{
+	struct pl_operation *reads[READS];
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	open_ends(&pair, &threads);
+	hold_copies(&pair, reads);
+	for (unsigned i = 0; i < READS; i++)
+		pl_cancel(reads[i]);
+	check_number(atomic_load(&near_endpoint(&pair)->joint_copies), READS);
+	gpu_standin.delay(0);
+	for (unsigned i = 0; i < READS; i++)
+		check_status(await(&pair.environment, reads[i], NULL, &error), -ECANCELED, &error);
+	close_ends(&pair);
+}
+
+/* Copies that lanes of several threads have begun fail, and with them the reads. */
+static void failed_copies(void *unused)
+{
+	struct pl_operation *reads[READS];
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	open_ends(&pair, &threads);
+	hold_copies(&pair, reads);
+	gpu_standin.fail("copy", 0, UINT32_MAX, FAILED);
+	gpu_standin.delay(0);
+	for (unsigned i = 0; i < READS; i++)
+		check_status(await(&pair.environment, reads[i], NULL, &error), -EFAULT, &error);
+	gpu_standin.fail("copy", 0, 0, 0);
+	close_ends(&pair);
+}
+
+/* The other end closes the connection after all bytes have arrived, and before they are copied. */
+static void lost_peer(void *unused)
+{
+	struct pl_operation *reads[READS];
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	open_ends(&pair, &threads);
+	hold_copies(&pair, reads);
+	pl_peer_close(pair.environment.far_peer);
+	pair.environment.far_peer = NULL;
+	gpu_standin.delay(0);
+	/* A slow machine may lose the peer before the copies have ended. */
+	for (unsigned i = 0; i < READS; i++)
+		if (await(&pair.environment, reads[i], NULL, &error) == 0)
+			pattern_check(pair.near.bytes + i * LENGTH, LENGTH, 1, i * LENGTH);
+	close_ends(&pair);
+}
+
+/* The near end closes the connection during copies. They end before the slots return. */
+static void closed_peer(void *unused)
+{
+	struct pl_operation *reads[READS];
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	open_ends(&pair, &threads);
+	hold_copies(&pair, reads);
+	gpu_standin.delay(SHORT);
+	pl_peer_close(pair.environment.near_peer);
+	pair.environment.near_peer = NULL;
+	check_number(staging_in_use(pair.environment.near), 0);
+	/* A short copy may have ended before. */
+	for (unsigned i = 0; i < READS; i++)
+		await(&pair.environment, reads[i], NULL, &error);
+	gpu_standin.delay(0);
+	close_ends(&pair);
+}
+
+/* The other end revokes its memory when some bytes have arrived. */
+static void revoked_memory(void *unused)
+{
+	struct pl_operation *reads[READS];
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	open_ends(&pair, &manual);
+	begin_reads(&pair, reads);
+	while (!pair.environment.near->slot_pool.taken)
+		progress(&pair.environment);
+	buffer_close(&pair.far);
+	for (unsigned i = 0; i < READS; i++)
+		if (await(&pair.environment, reads[i], NULL, &error) == 0)
+			pattern_check(pair.near.bytes + i * LENGTH, LENGTH, 1, i * LENGTH);
+	progress_until(&pair.environment, !staging_in_use(pair.environment.near));
+	pl_remote_release(pair.remote);
+	buffer_close(&pair.near);
+	environment_close(&pair.environment);
+}
+
 static void *refuse_memory(size_t size, void *unused)
 {
 	(void)size;
@@ -320,6 +464,12 @@ static const struct test_case cases[] = {
 	{ "cancelled-reads", cancelled_reads, NULL, 60 },
 	{ "failed-copy", failed_copy, NULL, 60 },
 	{ "refused-reads", refused_reads, NULL, 60 },
+	{ "demoted-chunks", demoted_chunks, NULL, 60 },
+	{ "cancelled-copies", cancelled_copies, NULL, 60 },
+	{ "failed-copies", failed_copies, NULL, 60 },
+	{ "lost-peer", lost_peer, NULL, 60 },
+	{ "closed-peer", closed_peer, NULL, 60 },
+	{ "revoked-memory", revoked_memory, NULL, 60 },
 	{ "no-copier", no_copier, NULL, 60 },
 	{ "many-threads", many_threads, NULL, 120 },
 };

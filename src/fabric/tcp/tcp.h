@@ -231,6 +231,7 @@ struct tcp_endpoint {
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
 	atomic_uint blocked;  /* lanes whose socket is full, likewise: they take no work until it drains */
+	atomic_uint joint_copies; /* copies of joints under way */
 	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
 	atomic_bool any_small; /* the same for `small_work` */
 	struct pl_task ended_task, late_placed_task; /* the second one runs when `late` becomes 0 */
