@@ -146,6 +146,8 @@ struct pl_fabric_ops {
 	 */
 	int (*export_key)(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 			  uint8_t blob[PL_KEY_BLOB_MAX]);
+	/* True if export_key() registers nothing and needs no lock. Large sends then have keys of source_key.c. */
+	bool exports_ids;
 
 	/* -- Memory, optional -- */
 	/*

@@ -11,6 +11,8 @@ struct pl_peer;
 
 /* Most keys of a peer. */
 #define PL_KEYS_MAX 65536u
+/* Bit of the ids of source keys, which are in a table of their own. */
+#define PL_SOURCE_KEY (1ull << 31)
 
 /* Part of a grant that only grants of the library itself have; all zero in those that the program shares. */
 struct pl_grant_binding {
@@ -40,7 +42,7 @@ struct pl_key {
 	uint64_t id; /* index in the peer's table, and random bits */
 	struct pl_peer *peer;
 	struct pl_list grant_link; /* grant->keys: the grant exists while this has a list */
-	struct pl_list end_link;   /* peer->ending_keys: it has ended, and its memory was in use */
+	struct pl_list end_link; /* peer->ending_keys: it has ended, and its memory was in use; or spare source keys */
 	struct pl_grant *grant;    /* NULL: a large send */
 	bool imported;          /* counted in peer->imported */
 	struct pl_memory *memory;
@@ -50,8 +52,10 @@ struct pl_key {
 	const uint64_t *trailing_word; /* of the grant; NULL: none. Loaded under the same rule as the memory */
 	atomic_bool revoked;
 	bool removed;           /* nobody finds it any more; it leaves the table when it has ended */
+	bool source;            /* in peer->source_keys, which keep its memory */
 	atomic_bool ending;     /* in peer->ending_keys; written under grant_lock */
-	atomic_uint references; /* one of the table; others begin under grant_lock, and end without it */
+	/* one of the table; others begin under grant_lock, or while it is not 0 if `source`, and end without it */
+	atomic_uint references;
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;
 	struct pl_list registrations; /* of a large send; for this peer only */
@@ -84,6 +88,20 @@ int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t 
 void pl_key_destroy(struct pl_peer *peer, uint64_t id);
 /* The same. Returns the key with a reference for the caller while `ending` is set; NULL: the memory is not in use. */
 struct pl_key *pl_key_destroy_watched(struct pl_peer *peer, uint64_t id);
+/*
+ * source_key.c: keys of large sends over fabrics whose export_key() needs no lock. Adds one, or returns NULL: no memory, or too many.
+ * Destroys one, unless it is destroyed. Both at home.
+ */
+struct pl_key *pl_source_key_add(struct pl_peer *peer, struct pl_operation *operation);
+void pl_source_key_destroy(struct pl_peer *peer, uint64_t id);
+static inline bool pl_key_is_source(uint64_t id)
+{
+	return id & PL_SOURCE_KEY;
+}
+/* Takes a reference to such a key, which may be revoked. Returns NULL if there is none. Any thread, no lock. */
+struct pl_key *pl_source_key_hold(struct pl_peer *peer, uint64_t id);
+/* Destroys all, and frees their memory. No other thread uses the peer. */
+void pl_source_keys_free(struct pl_peer *peer);
 /* Destroys all keys, and waits until they have ended. */
 void pl_key_table_clear(struct pl_peer *peer);
 /* Ending keys: initialises the list, looks again soon (home), and waits until all have ended (without an engine's lock). */

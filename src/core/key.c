@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Keys. A key binds a grant (or one large send) to the peer that presented it. Every frame looks up a key, so grant_lock is
- * held for a few instructions only. The engine's lock and `revoked` guard use of the memory.
+ * held for a few instructions only. The engine's lock and `revoked` guard use of the memory. source_key.c has the keys of large
+ * sends that need no lock.
  *
  * A key ends when its peer releases it, or with its large send. A registration may still be in use then: a process that
  * stopped during a copy holds a gate. The key waits in peer->ending_keys then, and its home engine looks at it again. Until
@@ -135,10 +136,13 @@ static void key_put(struct pl_key *key)
 {
 	const struct pl_allocator *allocator = &key->peer->context->allocator;
 	struct pl_operation *operation = key->operation;
+	bool source = key->source;
 
 	if (atomic_fetch_sub(&key->references, 1) != 1)
 		return;
-	pl_free(allocator, key);
+	/* Home may use the memory of a source key for another one by now. */
+	if (!source)
+		pl_free(allocator, key);
 	if (operation)
 		pl_operation_pending_done(operation);
 }
@@ -227,32 +231,44 @@ void pl_keys_await(struct pl_peer *peer)
 		nanosleep(&pause, NULL);
 }
 
-struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
-			      enum pl_wire_status *status)
+/* Checks a use of a key; NULL: there is none. */
+static enum pl_wire_status check_use(const struct pl_key *key, uint64_t offset, uint64_t length, unsigned right)
+{
+	if (!key || atomic_load(&key->revoked))
+		return PL_WIRE_UNKNOWN_KEY;
+	if (pl_expired(key->expires))
+		return PL_WIRE_EXPIRED;
+	if (!(key->rights & right))
+		return PL_WIRE_RIGHTS;
+	return pl_outside(offset, length, key->length) ? PL_WIRE_RANGE : PL_WIRE_OK;
+}
+
+static struct pl_key *key_hold(struct pl_peer *peer, uint64_t id)
 {
 	struct pl_context *context = peer->context;
 	struct pl_key *key;
 
+	if (pl_key_is_source(id))
+		return pl_source_key_hold(peer, id);
 	pthread_mutex_lock(&context->grant_lock);
 	key = key_find(peer, id);
-	if (!key || atomic_load(&key->revoked))
-		*status = PL_WIRE_UNKNOWN_KEY;
-	else if (pl_expired(key->expires))
-		*status = PL_WIRE_EXPIRED;
-	else if (!(key->rights & right))
-		*status = PL_WIRE_RIGHTS;
-	else if (pl_outside(offset, length, key->length))
-		*status = PL_WIRE_RANGE;
-	else
-		*status = PL_WIRE_OK;
-	if (*status == PL_WIRE_OK)
+	if (key)
 		atomic_fetch_add(&key->references, 1);
-	else
-		key = NULL;
 	pthread_mutex_unlock(&context->grant_lock);
-	if (!key)
-		pl_peer_note_refusal(peer, id, right, *status);
 	return key;
+}
+
+struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
+			      enum pl_wire_status *status)
+{
+	struct pl_key *key = key_hold(peer, id);
+
+	*status = check_use(key, offset, length, right);
+	if (*status == PL_WIRE_OK)
+		return key;
+	pl_key_release(key);
+	pl_peer_note_refusal(peer, id, right, *status);
+	return NULL;
 }
 
 void pl_key_release(struct pl_key *key)
@@ -282,6 +298,10 @@ int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t 
 	struct pl_key *key;
 	int rc = -ENOMEM;
 
+	if (peer->ops->exports_ids) {
+		key = pl_source_key_add(peer, operation);
+		return key ? peer->ops->export_key(peer->endpoint, NULL, key, blob) : -ENOMEM;
+	}
 	pl_key_leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
 	/* An earlier call may have begun to register the memory. */
@@ -306,6 +326,10 @@ struct pl_key *pl_key_destroy_watched(struct pl_peer *peer, uint64_t id)
 	struct pl_key *key;
 	bool ending;
 
+	if (pl_key_is_source(id)) {
+		pl_source_key_destroy(peer, id);
+		return NULL;
+	}
 	pl_key_leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
 	key = key_of_table(peer, id);
@@ -345,4 +369,5 @@ void pl_key_table_clear(struct pl_peer *peer)
 	}
 	pl_keys_await(peer);
 	pl_index_table_free(&context->allocator, &peer->keys);
+	pl_source_keys_free(peer);
 }

@@ -193,6 +193,7 @@ struct pl_peer {
 	unsigned imported;          /* keys of grants among them; grant_lock */
 	struct pl_list ending_keys; /* keys that have ended while their memory was in use; grant_lock */
 	struct pl_timer key_timer;  /* looks at them again; home */
+	_Atomic(struct pl_source_keys *) source_keys; /* NULL: no large send has used them; written at home */
 
 	/* Streams: the other end's subscriptions here, this end's subscribers there, and requests for lists. Home. */
 	struct pl_list subscriptions, subscribers, listings;

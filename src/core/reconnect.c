@@ -142,8 +142,11 @@ int pl_peer_reconnect(struct pl_peer **peer, const char *address, uint64_t timeo
 	struct reconnect reconnect = { .context = context };
 	struct pl_error own, *detail = error ? error : &own;
 	char same[PL_ADDRESS_FORMAT_MAX];
-	int rc = check_reconnect(old, error);
+	/* Other threads of the parent may have held locks when it forked. */
+	int rc = pl_context_check_process(context, "pl_peer_reconnect", error);
 
+	if (rc == 0)
+		rc = check_reconnect(old, error);
 	if (rc < 0)
 		return rc;
 	if (!address)

@@ -9,9 +9,11 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/context.h"
 #include "peerlane/peerlane.h"
 #include "peerlane/stream.h"
 
@@ -94,6 +96,15 @@ static bool failed_as_forked(int rc)
 	return forked;
 }
 
+/* A child takes no lock of its parent, whose other threads may have held it. */
+static bool reconnects_in_vain(const struct rig *rig)
+{
+	struct pl_peer *peer = rig->peer;
+	bool named = pl_peer_reconnect(&peer, NULL, 0, &error) == -EBADF && !strcmp(error.call, "pl_peer_reconnect");
+
+	return named && peer == rig->peer && failed_as_forked(-EBADF);
+}
+
 /* Calls, in the child, the functions that would change the epoll sets of the parent. */
 static int connect_in_vain(const struct rig *rig)
 {
@@ -106,7 +117,7 @@ static int connect_in_vain(const struct rig *rig)
 	       !failed_as_forked(pl_listen(rig->owner, "127.0.0.1:0", &listener, &error)) ||
 	       !failed_as_forked(pl_listen_socket(rig->owner, dup(0), &listener, &error)) ||
 	       !failed_as_forked(pl_accept(rig->listener, UINT64_MAX, &peer, &error)) ||
-	       !failed_as_forked(pl_accept_start(rig->listener, 0, &operation, &error));
+	       !failed_as_forked(pl_accept_start(rig->listener, 0, &operation, &error)) || !reconnects_in_vain(rig);
 }
 
 static void run_child(const struct rig *rig, int (*run)(const struct rig *rig))
@@ -180,11 +191,38 @@ static void test_tcp(void **state)
 	run("tcp");
 }
 
+/* A look at the mark needs no system call, a child finds it empty, and the parent keeps it until the end. */
+static void test_mark(void **state)
+{
+	struct pl_context context = { 0 };
+	unsigned char resident;
+	void *page;
+	int status;
+	pid_t child;
+
+	(void)state;
+	pl_context_mark_process(&context);
+	page = (void *)context.fork_mark;
+	assert_non_null(page);
+	assert_false(pl_context_forked(&context));
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(pl_context_forked(&context) ? 0 : 1);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(mincore(page, 1, &resident), 0);
+	pl_context_unmark_process(&context);
+	assert_int_equal(mincore(page, 1, &resident), -1);
+	assert_int_equal(errno, ENOMEM);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_local),
 		cmocka_unit_test(test_tcp),
+		cmocka_unit_test(test_mark),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,14 +120,20 @@ static void move_all(struct two_gpus *two, const char *reason)
 	}
 }
 
+/*
+ * The program's own mappings stay as they are: the driver breaks copies and kernels that use a mapping while several threads give
+ * GPUs access to it.
+ */
 static void from_gpu_to_gpu(void *argument)
 {
 	struct two_gpus two;
 
 	two_gpus_open(&two, argument);
 	move_all(&two, "local: the GPU copies from");
-	if (gpu_standin.through_host)
+	if (gpu_standin.through_host) {
 		check_number(gpu_standin.through_host(), 0);
+		check_number(gpu_standin.joined(), 0);
+	}
 	two_gpus_close(&two);
 }
 

@@ -141,6 +141,19 @@ size_t standin_mapped(void)
 	return count;
 }
 
+/* Times that a GPU got access to a mapping to which another one had it. */
+static unsigned joined;
+
+unsigned standin_joined(void)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&standin_lock);
+	count = joined;
+	pthread_mutex_unlock(&standin_lock);
+	return count;
+}
+
 /* Drops a reference.  The caller holds the lock. */
 static void handle_drop(struct handle *handle)
 {
@@ -377,8 +390,10 @@ API CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const struct acces
 		else if (access[i].flags != READ_AND_WRITE)
 			result = INVALID_VALUE;
 		for (struct allocation *at = standin_allocations; at && result == SUCCESS; at = at->next)
-			if (at->kind == KIND_MAPPED && at->address >= address && at->address < address + size)
+			if (at->kind == KIND_MAPPED && at->address >= address && at->address < address + size) {
+				joined += at->reached && at->reached != 1u << access[i].location.number;
 				at->reached |= 1u << access[i].location.number;
+			}
 	}
 	pthread_mutex_unlock(&standin_lock);
 	return result;

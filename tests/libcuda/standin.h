@@ -144,11 +144,13 @@ API void standin_order(int ordering, int options);
 API unsigned standin_flushes(void);
 /*
  * standin_opened() returns the number of open allocations of other processes.  standin_handles() returns the number of
- * unreleased handles, including imported ones.  standin_mapped() returns the number of mappings of handles.
+ * unreleased handles, including imported ones.  standin_mapped() returns the number of mappings of handles.  standin_joined()
+ * returns the number of times that a GPU got access to a mapping to which another one had it already.
  */
 API size_t standin_opened(void);
 API size_t standin_handles(void);
 API size_t standin_mapped(void);
+API unsigned standin_joined(void);
 
 /* True if the call spoils a graph that another thread captures: it then returns CAPTURE_UNSUPPORTED. (capture.c) */
 bool standin_spoils(void);

@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "driver.h"
 #include "gpu_end.h"
@@ -39,19 +40,32 @@ static void ranks_begin(struct driver *driver, const char *kind)
 	driver_open(driver, 11);
 }
 
-/* Connects as the rank of a GPU does: its CUDA context is current. */
-static void rank_connect(struct line *line, struct driver *driver, int gpu)
+/* Makes the context of a GPU current in this thread, as in that of its rank. */
+static void enter_gpu(int gpu)
 {
-	CUresult (*retain)(CUcontext *, CUdevice), (*push)(CUcontext), (*pop)(CUcontext *);
+	CUresult (*retain)(CUcontext *, CUdevice), (*push)(CUcontext);
 	CUcontext context;
 
 	gpu_driver_find(&retain, "cuDevicePrimaryCtxRetain");
 	gpu_driver_find(&push, "cuCtxPushCurrent_v2");
-	gpu_driver_find(&pop, "cuCtxPopCurrent_v2");
 	check_number(retain(&context, gpu), CUDA_SUCCESS);
 	check_number(push(context), CUDA_SUCCESS);
-	line_connect(line, driver, 0, 0);
+}
+
+static void leave_gpu(void)
+{
+	CUresult (*pop)(CUcontext *);
+	CUcontext context;
+
+	gpu_driver_find(&pop, "cuCtxPopCurrent_v2");
 	check_number(pop(&context), CUDA_SUCCESS);
+}
+
+static void rank_connect(struct line *line, struct driver *driver, int gpu)
+{
+	enter_gpu(gpu);
+	line_connect(line, driver, 0, 0);
+	leave_gpu();
 }
 
 /* A line, and memory at both ends. */
@@ -272,6 +286,139 @@ static void case_concurrent(void *kind)
 	free(filled);
 }
 
+/* -- communicators that end while others run -------------------------------------------------------- */
+
+#define SHARERS 4
+#define SHARER_ROUNDS 6
+
+/* Rank of a thread, which uses a part of the buffers of both GPUs, and registers all of both. */
+struct sharer {
+	struct driver driver; /* with a communicator of its own */
+	int gpu;              /* sends to the other one */
+	uint8_t *const *buffers;
+	size_t offset;
+	struct line line;
+	void *from, *to; /* registrations */
+	uint8_t copy[LENGTH / SHARERS];
+};
+
+/* Copies between host memory and the rank's part of a GPU's buffer. Threads do so at the same time, unlike support/gpu.h. */
+static void sharer_copy(struct sharer *sharer, int gpu, bool in)
+{
+	CUresult (*into)(CUdeviceptr, const void *, size_t, CUstream), (*out)(void *, CUdeviceptr, size_t, CUstream);
+	CUresult (*create)(CUstream *, unsigned), (*destroy)(CUstream), (*wait)(CUstream);
+	CUdeviceptr at = (uintptr_t)sharer->buffers[gpu] + sharer->offset;
+	CUstream stream;
+
+	gpu_driver_find(&into, "cuMemcpyHtoDAsync_v2");
+	gpu_driver_find(&out, "cuMemcpyDtoHAsync_v2");
+	gpu_driver_find(&create, "cuStreamCreate");
+	gpu_driver_find(&destroy, "cuStreamDestroy_v2");
+	gpu_driver_find(&wait, "cuStreamSynchronize");
+	enter_gpu(gpu);
+	check_number(create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	if (in)
+		check_number(into(at, sharer->copy, sizeof(sharer->copy), stream), CUDA_SUCCESS);
+	else
+		check_number(out(sharer->copy, at, sizeof(sharer->copy), stream), CUDA_SUCCESS);
+	check_number(wait(stream), CUDA_SUCCESS);
+	check_number(destroy(stream), CUDA_SUCCESS);
+	leave_gpu();
+}
+
+static void sharer_post(struct sharer *sharer, void **send, void **receive)
+{
+	*receive =
+		driver_must_receive(&sharer->driver, sharer->line.receiver,
+				    sharer->buffers[!sharer->gpu] + sharer->offset, sizeof(sharer->copy), sharer->to);
+	*send = driver_must_send(&sharer->driver, sharer->line.sender, sharer->buffers[sharer->gpu] + sharer->offset,
+				 sizeof(sharer->copy), sharer->from);
+}
+
+static void sharer_move(struct sharer *sharer, unsigned number)
+{
+	void *send, *receive;
+
+	content_fill(sharer->copy, sizeof(sharer->copy), number);
+	sharer_copy(sharer, sharer->gpu, true);
+	sharer_post(sharer, &send, &receive);
+	check_number(driver_finish(&sharer->driver, receive), sizeof(sharer->copy));
+	check_number(driver_finish(&sharer->driver, send), sizeof(sharer->copy));
+	memset(sharer->copy, 0, sizeof(sharer->copy));
+	sharer_copy(sharer, !sharer->gpu, false);
+	check(content_is(sharer->copy, sizeof(sharer->copy), number));
+}
+
+/*
+ * A communicator: some messages, and its end. In every second round a message is under way, as an abort leaves it, and either end is
+ * the first to go.
+ */
+static void sharer_round(struct sharer *sharer, unsigned round)
+{
+	void *send, *receive;
+
+	check_number(driver_init(&sharer->driver, &sharer->driver.context), NET_SUCCESS);
+	rank_connect(&sharer->line, &sharer->driver, sharer->gpu);
+	sharer->from =
+		driver_register_gpu(&sharer->driver, sharer->line.sender, sharer->buffers[sharer->gpu], LENGTH, 0, -1);
+	sharer->to = driver_register_gpu(&sharer->driver, sharer->line.receiver, sharer->buffers[!sharer->gpu], LENGTH,
+					 0, -1);
+	for (unsigned i = 0; i < 3; i++)
+		sharer_move(sharer, round * 3 + i);
+	if (round % 2)
+		sharer_post(sharer, &send, &receive);
+	if (round % 4 == 1)
+		driver_deregister(&sharer->driver, sharer->line.sender, sharer->from);
+	driver_deregister(&sharer->driver, sharer->line.receiver, sharer->to);
+	if (round % 4 != 1)
+		driver_deregister(&sharer->driver, sharer->line.sender, sharer->from);
+	driver_close_send(&sharer->driver, sharer->line.sender);
+	driver_close_receive(&sharer->driver, sharer->line.receiver);
+	check_number(driver_finalize(&sharer->driver, sharer->driver.context), NET_SUCCESS);
+}
+
+static void *sharer_rounds(void *argument)
+{
+	for (unsigned round = 0; round < SHARER_ROUNDS; round++)
+		sharer_round(argument, round);
+	return NULL;
+}
+
+/* Two threads of each GPU, with communicators of their own: all register the same buffers, and end in any order. */
+static void case_shared_buffers(void *kind)
+{
+	static struct sharer sharers[SHARERS];
+	static uint8_t *buffers[2];
+	pthread_t threads[SHARERS];
+	struct driver driver;
+
+	ranks_begin(&driver, kind);
+	/* Copies are still under way when a communicator ends. */
+	gpu_standin.delay(1000);
+	for (int gpu = 0; gpu < 2; gpu++) {
+		use_gpu(kind, gpu);
+		buffers[gpu] = gpu_allocate(LENGTH);
+	}
+	for (unsigned i = 0; i < SHARERS; i++) {
+		sharers[i].driver = driver;
+		sharers[i].gpu = i % 2;
+		sharers[i].buffers = buffers;
+		sharers[i].offset = i * sizeof(sharers[i].copy);
+		check_number(pthread_create(&threads[i], NULL, sharer_rounds, &sharers[i]), 0);
+	}
+	for (unsigned i = 0; i < SHARERS; i++)
+		pthread_join(threads[i], NULL);
+	check(!driver_logged(" is still in use"));
+	driver_close(&driver);
+	for (int gpu = 0; gpu < 2; gpu++) {
+		use_gpu(kind, gpu);
+		gpu_free(buffers[gpu]);
+	}
+	check_number(gpu_standin.mapped(), 0);
+	check_number(gpu_standin.joined(), 0);
+	check_number(gpu_standin.through_host(), 0);
+}
+
 int main(void)
 {
 	static const struct gpu_pair alloc = { "alloc", "alloc", false }, mapped = { "mapped", "mapped", false },
@@ -286,6 +433,8 @@ int main(void)
 		{ "stalled_copy", case_stalled_copy, NULL, 60 },
 		{ "concurrent", case_concurrent, "mapped", 120 },
 		{ "concurrent_alloc", case_concurrent, "alloc", 120 },
+		{ "shared_buffers", case_shared_buffers, "mapped", 120 },
+		{ "shared_buffers_alloc", case_shared_buffers, "alloc", 120 },
 	};
 
 	return cases_run("nccl_gpu_ranks", cases, sizeof(cases) / sizeof(cases[0]));

@@ -231,6 +231,7 @@ void fault_rig_free(struct fault_rig *rig)
 		pl_timer_clear(rig->peer.home, &rails[i].retry);
 		pl_timer_clear(rig->peer.home, &rails[i].watch);
 		pl_engine_withdraw(rig->peer.home, &rails[i].drained_task);
+		pl_engine_withdraw(rig->peer.home, &rails[i].fail_task);
 	}
 	/* The other rail may have been asked about the one that failed. */
 	while (!pl_list_empty(&rig->endpoint.again)) {

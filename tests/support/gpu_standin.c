@@ -40,6 +40,7 @@ void gpu_standin_find(void)
 	gpu_driver_find(&gpu_standin.opened, "standin_opened");
 	gpu_driver_find(&gpu_standin.handles, "standin_handles");
 	gpu_driver_find(&gpu_standin.mapped, "standin_mapped");
+	gpu_driver_find(&gpu_standin.joined, "standin_joined");
 	gpu_driver_find(&gpu_standin.depth, "standin_depth");
 }
 

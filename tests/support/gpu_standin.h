@@ -23,6 +23,7 @@ struct gpu_standin {
 	size_t (*opened)(void);
 	size_t (*handles)(void);
 	size_t (*mapped)(void);
+	unsigned (*joined)(void);
 	unsigned (*depth)(void);
 	void (*hold)(bool held);
 	void (*load)(bool loads);

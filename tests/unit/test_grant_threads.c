@@ -125,15 +125,19 @@ static void *import_and_write(void *argument)
 	return NULL;
 }
 
-/* Uses the lasting key of the peer in far's context, and guesses the next ones, until the other threads end. */
+/*
+ * Uses the lasting key of the peer in far's context, and guesses the next ones and those of messages, until the other threads end.
+ */
 static void *use_key(void *argument)
 {
 	struct rig *rig = argument;
 	struct pl_peer *peer = rig->environment.far_peer;
 	enum pl_wire_status status;
 
-	for (unsigned i = 0; !atomic_load(&rig->done); i++)
+	for (unsigned i = 0; !atomic_load(&rig->done); i++) {
 		pl_key_release(pl_key_acquire(peer, rig->key + i % GUESSES, 0, SIZE, PL_ACCESS_WRITE, &status));
+		check(!pl_key_acquire(peer, PL_SOURCE_KEY | i % GUESSES, 0, SIZE, PL_ACCESS_READ, &status));
+	}
 	return NULL;
 }
 

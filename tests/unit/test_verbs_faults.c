@@ -28,7 +28,7 @@ static void expect_rail_lost(struct fault_rig *rig, const char *why)
 
 static void complete(struct fault_rig *rig, enum ibv_wc_status status)
 {
-	/* What is held is not for the other rail, as nobody answers here. */
+	/* The other rail does not take held work, as nobody answers here. */
 	rig->endpoint.flushing = true;
 	fault_card.completion =
 		(struct ibv_wc){ .wr_id = rig->work->serial << 2, .status = status, .vendor_err = VENDOR, .qp_num = 7 };
@@ -107,7 +107,7 @@ static void test_broken(void **state)
 	}
 }
 
-/* What is flushed because something before it failed is nobody's fault. */
+/* A request that was flushed because one before it failed is not at fault. */
 static void test_flushed(void **state)
 {
 	struct fault_rig *rig = fault_rig_new();
@@ -182,7 +182,7 @@ static void test_again(void **state)
 	fault_rig_free(rig);
 }
 
-/* It may have been done. */
+/* A broken connection leaves open whether an atomic operation was done. */
 static void test_atomic(void **state)
 {
 	struct fault_rig *rig = fault_rig_new();
@@ -296,6 +296,154 @@ static void test_nested_poll(void **state)
 	fault_rig_free(rig);
 }
 
+/* Ends a request of the first rail without an error. */
+static void succeed(struct fault_rig *rig, uint64_t serial)
+{
+	fault_card.completion = (struct ibv_wc){ .wr_id = serial << 2, .qp_num = 7 };
+	fault_card.completed = true;
+	rig->endpoint.flushing = true;
+	assert_int_equal(verbs_cq_poll(&rig->queue), 1);
+}
+
+/* A completion with the number of a request that the device refused ends those before it, and not those behind. */
+static void test_number_between(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct pl_operation later = { .context = &rig->context };
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+	struct verbs_work *work;
+
+	(void)state;
+	atomic_init(&later.pending, 2);
+	rail->serial++;
+	work = post_write(rail, &later);
+	succeed(rig, work->serial - 1);
+	assert_int_equal(atomic_load(&rig->operation.pending), 1);
+	assert_int_equal(atomic_load(&later.pending), 2);
+	assert_ptr_equal(rail->posted.next, &work->link);
+	succeed(rig, work->serial);
+	assert_int_equal(atomic_load(&later.pending), 1);
+	assert_true(pl_list_empty(&rail->posted));
+	fault_rig_free(rig);
+}
+
+/* Completions of a queue pair that is gone, and with numbers of no posted request, end nothing. */
+static void test_unposted_numbers(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	const uint64_t serial = rig->work->serial;
+
+	(void)state;
+	fault_card.completion = (struct ibv_wc){ .wr_id = serial << 2, .qp_num = 77 };
+	fault_card.completed = true;
+	rig->endpoint.flushing = true;
+	assert_int_equal(verbs_cq_poll(&rig->queue), 1);
+	succeed(rig, serial + 1);
+	assert_int_equal(atomic_load(&rig->operation.pending), 2);
+	succeed(rig, serial);
+	assert_int_equal(atomic_load(&rig->operation.pending), 1);
+	succeed(rig, serial);
+	assert_int_equal(atomic_load(&rig->operation.pending), 1);
+	assert_int_equal(rig->queue.posted, 0);
+	fault_rig_free(rig);
+}
+
+/* After 256 requests without a failure, requests may be twice as long. */
+static void test_growth(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct pl_operation operation = { .context = &rig->context };
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+
+	(void)state;
+	atomic_init(&operation.pending, 1000);
+	succeed(rig, rig->work->serial);
+	rail->chunk = VERBS_CHUNK / 4;
+	rail->done = 0;
+	for (unsigned i = 1; i <= 256 + 255; i++) {
+		succeed(rig, post_write(rail, &operation)->serial);
+		assert_int_equal(rail->chunk, i < 256         ? VERBS_CHUNK / 4
+					      : i < 256 + 255 ? VERBS_CHUNK / 2
+							      : VERBS_CHUNK);
+	}
+	fault_rig_free(rig);
+}
+
+/* Completions count for the pace of a rail that has a limit. */
+static void test_paced(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct pl_operation operation = { .context = &rig->context };
+	struct verbs_pace *pace = &rig->endpoint.rails[0].pace;
+
+	(void)state;
+	atomic_init(&operation.pending, 2);
+	pace->limit = VERBS_UNLIMITED;
+	pace->began = 0;
+	succeed(rig, rig->work->serial);
+	assert_int_equal(pace->began, 0);
+	pace->limit = 65536;
+	succeed(rig, post_write(&rig->endpoint.rails[0], &operation)->serial);
+	/* The measurement that began at 0 is over. */
+	assert_int_not_equal(pace->began, 0);
+	fault_rig_free(rig);
+}
+
+/* A write of the first rail that fails with others, on a device that names the oldest request in any case. */
+struct failure {
+	enum ibv_wc_status status;
+	bool believed; /* the device names the failed request */
+	bool signaled;
+	bool alone;  /* no other request is posted */
+	bool second; /* it is not the oldest */
+	unsigned suspects;
+};
+
+static void expect_suspects(const struct failure *failure)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct pl_operation operation = { .context = &rig->context };
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+	uint64_t serial = rig->work->serial;
+
+	atomic_init(&operation.pending, 4);
+	rig->device.names_oldest = !failure->believed;
+	if (failure->second)
+		serial = post_write(rail, &operation)->serial;
+	if (!failure->alone)
+		post_write(rail, &operation);
+	rig->endpoint.flushing = true;
+	fault_card.completion = (struct ibv_wc){ .wr_id = serial << 2, .status = failure->status, .qp_num = 7 };
+	if (!failure->signaled)
+		fault_card.completion.wr_id |= VERBS_UNSIGNALED;
+	fault_card.completed = true;
+	assert_int_equal(verbs_cq_poll(&rig->queue), 1);
+	assert_int_equal(rig->endpoint.suspects, failure->suspects);
+	verbs_take_back(rail);
+	pl_free(&pl_system_allocator, operation.error);
+	fault_rig_free(rig);
+}
+
+/* Another request than the named one may have failed, unless there is proof that it has not. */
+static void test_suspects(void **state)
+{
+	static const struct failure failures[] = {
+		{ .status = IBV_WC_REM_ACCESS_ERR, .suspects = 2 },
+		{ .status = IBV_WC_LOC_LEN_ERR, .suspects = 2 },
+		{ .status = IBV_WC_GENERAL_ERR, .suspects = 2 },
+		{ .status = IBV_WC_RETRY_EXC_ERR },
+		{ .status = IBV_WC_WR_FLUSH_ERR },
+		{ .status = IBV_WC_REM_ACCESS_ERR, .believed = true },
+		{ .status = IBV_WC_REM_ACCESS_ERR, .signaled = true },
+		{ .status = IBV_WC_REM_ACCESS_ERR, .alone = true },
+		{ .status = IBV_WC_REM_ACCESS_ERR, .second = true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(failures); i++)
+		expect_suspects(&failures[i]);
+}
+
 /* The rest of a request that may have failed may fail, too. */
 static void test_cut_suspect(void **state)
 {
@@ -318,7 +466,7 @@ static void test_cut_suspect(void **state)
 
 /* -- devices that do nothing ---------------------------------------------------------------------- */
 
-/* So many looks at the first rail. */
+/* Looks at the first rail so many times. */
 static void look(struct fault_rig *rig, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
@@ -374,7 +522,7 @@ static void test_long_retries(void **state)
 	fault_rig_free(rig);
 }
 
-/* One completion in a while is enough. */
+/* A slow completion now and then is enough. */
 static void test_slow(void **state)
 {
 	struct fault_rig *rig = fault_rig_new();
@@ -414,7 +562,7 @@ static void test_message_waits(void **state)
 	fault_rig_free(rig);
 }
 
-/* Nobody looks at a rail that has nothing to do, or has failed already. */
+/* No watch looks at a rail that has nothing to do, or has failed already. */
 static void test_nothing_to_watch(void **state)
 {
 	struct fault_rig *rig = fault_rig_new();
@@ -460,6 +608,11 @@ int main(void)
 		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_atomic),
 		cmocka_unit_test(test_nested_poll),
+		cmocka_unit_test(test_number_between),
+		cmocka_unit_test(test_unposted_numbers),
+		cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_paced),
+		cmocka_unit_test(test_suspects),
 		cmocka_unit_test(test_cut_suspect),
 		cmocka_unit_test(test_no_route),
 		cmocka_unit_test(test_stuck),

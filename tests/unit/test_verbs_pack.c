@@ -162,6 +162,53 @@ static void test_behind_notification(void **state)
 	finish(rig, first);
 }
 
+/* The frame counts itself. */
+static void test_far_behind_notification(void **state)
+{
+	(void)state;
+	for (uint32_t behind = VERBS_EARLY - 1; behind <= VERBS_EARLY; behind++) {
+		struct rig *rig = rig_new();
+		struct verbs_work *first;
+
+		rig->endpoint.notified = 1 - behind;
+		for (unsigned i = 0; i < WORKS; i++)
+			add(rig, i, 8, false);
+		first = pack(rig);
+		assert_int_equal(waiting(rig), WORKS - (behind < VERBS_EARLY ? VERBS_NOTIFY_PACK : VERBS_PACK));
+		finish(rig, first);
+	}
+}
+
+/* Frames that a SEND with others would break: each as the first and as the second one. */
+static void test_kept_apart(void **state)
+{
+	enum { PLAIN, UNNUMBERED, OF_RAIL, BUILT, ALONE, ANSWERED, WRITE, KINDS };
+
+	(void)state;
+	for (unsigned kind = 0; kind < KINDS; kind++) {
+		for (unsigned place = 0; place < 2; place++) {
+			struct rig *rig = rig_new();
+			struct verbs_work *works[2] = { add(rig, 0, 8, false), add(rig, 1, 8, false) },
+					  *work = works[place];
+			struct verbs_answer answer;
+
+			if (kind == UNNUMBERED)
+				work->frame.type = PL_FRAME_FENCED;
+			work->only = kind == OF_RAIL ? rig->rail : NULL;
+			work->built = kind == BUILT;
+			work->alone = kind == ALONE;
+			work->answer = kind == ANSWERED ? &answer : NULL;
+			if (kind == WRITE)
+				work->kind = VERBS_WRITE;
+			pl_list_remove(&works[0]->link);
+			assert_int_equal(verbs_packs(&rig->endpoint, works[0]), kind == PLAIN);
+			work->kind = VERBS_FRAME;
+			work->answer = NULL;
+			finish(rig, works[0]);
+		}
+	}
+}
+
 static void test_copied(void **state)
 {
 	struct rig *rig = rig_new();
@@ -206,6 +253,22 @@ static void test_room(void **state)
 	assert_int_equal(waiting(rig), 1);
 	assert_int_equal(first->length, VERBS_BUFFER - PL_FRAME_HEADER - 5);
 	finish(rig, first);
+}
+
+/* Frames may fill a buffer. */
+static void test_full(void **state)
+{
+	(void)state;
+	for (unsigned more = 0; more < 2; more++) {
+		struct rig *rig = rig_new();
+		struct verbs_work *first;
+
+		add(rig, 0, PL_EAGER_MAX - PL_FRAME_HEADER - 5, false);
+		add(rig, 1, 5 + more, false);
+		first = pack(rig);
+		assert_int_equal(waiting(rig), more);
+		finish(rig, first);
+	}
 }
 
 /* Alone without a header; so are those whose receiver does not take several. */
@@ -351,8 +414,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_behind_notification),
-		cmocka_unit_test(test_copied),   cmocka_unit_test(test_room),       cmocka_unit_test(test_alone),
-		cmocka_unit_test(test_gathered), cmocka_unit_test(test_few_pieces), cmocka_unit_test(test_back),
+		cmocka_unit_test(test_far_behind_notification),
+		cmocka_unit_test(test_kept_apart),
+		cmocka_unit_test(test_full),
+		cmocka_unit_test(test_copied),
+		cmocka_unit_test(test_room),
+		cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_gathered),
+		cmocka_unit_test(test_few_pieces),
+		cmocka_unit_test(test_back),
 		cmocka_unit_test(test_fault),
 	};
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "fabric/verbs/data/request.h"
+#include "fabric/verbs/memory/near.h"
 
 /* Flags that the kernel accepts for a dma-buf. */
 #define DMABUF_ACCESS \
@@ -36,6 +37,7 @@ static struct {
 	pthread_mutex_t *unheld; /* nobody holds it while a window is made */
 	struct verbs_device *leaving; /* is lost while a window is made; NULL: none */
 	bool read_only; /* the process cannot write its memory */
+	const struct ibv_pd *used; /* of the last registration */
 } card;
 
 static struct ibv_mr *new_mr(size_t length)
@@ -52,7 +54,7 @@ static struct ibv_mr *register_address(struct ibv_pd *pd, void *address, size_t 
 {
 	const unsigned remote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 
-	(void)pd;
+	card.used = pd;
 	/* Only registrations for peers have addresses of their own. */
 	if (!(access & remote))
 		assert_int_equal((uintptr_t)address, iova);
@@ -170,16 +172,16 @@ static const struct pl_memory_ops gpu = { .name = "gpu",
 					  .order = native_order,
 					  .export_dmabuf = export_dmabuf };
 
-/* -- an owner with one rail ----------------------------------------------------------------------- */
+/* -- an owner with one rail, or with two devices -------------------------------------------------- */
 
 struct rig {
 	struct verbs_library library;
 	struct pl_context context;
 	struct verbs_state state;
-	struct verbs_device device;
+	struct verbs_device device, second_device;
 	struct ibv_context verbs;
-	struct ibv_pd pd;
-	struct verbs_port port;
+	struct ibv_pd pd, second_pd;
+	struct verbs_port port, second_port;
 	struct ibv_qp pair;
 	struct verbs_cq queue;
 	struct pl_peer peer;
@@ -191,17 +193,30 @@ struct rig {
 	uint8_t memory[GRANTS * 64];
 };
 
-static void rig_open_rail(struct rig *rig)
+static void rig_open_device(struct rig *rig, struct verbs_device *device, struct ibv_pd *pd)
 {
-	struct verbs_rail *rail = &rig->endpoint.rails[0];
+	pd->context = &rig->verbs;
+	device->state = &rig->state;
+	device->verbs = &rig->verbs;
+	device->pd = pd;
+	device->far_addresses = true;
+	atomic_init(&device->windows, true);
+	atomic_init(&device->window_max, VERBS_WINDOW_MAX);
+	pl_list_init(&device->registrations);
+	pl_list_init(&device->stuck_registrations);
+	device->shared = verbs_mr_shared_open(&rig->state);
+}
 
-	rig->pair.context = &rig->verbs;
-	rig->port.device = &rig->device;
-	rig->port.number = 1;
+static void rig_open_rail(struct rig *rig, uint8_t number, struct verbs_port *port)
+{
+	struct verbs_rail *rail = &rig->endpoint.rails[number];
+
 	*rail = (struct verbs_rail){ .endpoint = &rig->endpoint,
-				     .device = &rig->device,
+				     .index = number,
+				     .near_port = number,
+				     .device = port->device,
 				     .queue = &rig->queue,
-				     .port = &rig->port,
+				     .port = port,
 				     .qp = &rig->pair,
 				     .link = VERBS_UP,
 				     .generation = GENERATION };
@@ -209,6 +224,14 @@ static void rig_open_rail(struct rig *rig)
 	pl_list_init(&rail->starved_link);
 	pl_list_init(&rail->posted);
 	pl_list_init(&rail->held);
+}
+
+static void rig_open_endpoint(struct rig *rig)
+{
+	rig->pair.context = &rig->verbs;
+	rig->port.device = &rig->device;
+	rig->port.number = 1;
+	rig_open_rail(rig, 0, &rig->port);
 	rig->queue.room = 100;
 	pl_list_init(&rig->queue.starved);
 	rig->endpoint.base.peer = &rig->peer;
@@ -260,23 +283,32 @@ static struct rig *rig_new(const struct pl_memory_ops *ops)
 	rig->state.context = &rig->context;
 	rig->state.library = &rig->library;
 	pthread_mutex_init(&rig->state.lock, NULL);
-	rig->pd.context = &rig->verbs;
-	rig->device.state = &rig->state;
-	rig->device.verbs = &rig->verbs;
-	rig->device.pd = &rig->pd;
-	rig->device.far_addresses = true;
-	atomic_init(&rig->device.windows, true);
-	atomic_init(&rig->device.window_max, VERBS_WINDOW_MAX);
-	pl_list_init(&rig->device.registrations);
-	pl_list_init(&rig->device.stuck_registrations);
-	rig->device.shared = verbs_mr_shared_open(&rig->state);
+	rig_open_device(rig, &rig->device, &rig->pd);
 	rig->peer.context = &rig->context;
 	rig->peer.asks = true;
 	/* An answer cannot be sent: the peer is gone. */
 	atomic_init(&rig->peer.state, PL_PEER_LOST);
 	pl_event_log_init(&rig->peer.events, &pl_system_allocator);
-	rig_open_rail(rig);
+	rig_open_endpoint(rig);
 	rig_open_memory(rig, ops);
+	return rig;
+}
+
+/* An owner with two devices. `near` is a mask of those near the memory; 0: both are alike. `rails` of them have a rail. */
+static struct rig *rig_new_pair(unsigned near, unsigned rails, enum pl_choice narrow_grants)
+{
+	struct rig *rig = rig_new(NULL);
+
+	rig_open_device(rig, &rig->second_device, &rig->second_pd);
+	rig->second_port = (struct verbs_port){ .device = &rig->second_device, .number = 1, .place = 1 };
+	rig_open_rail(rig, 1, &rig->second_port);
+	rig->endpoint.rail_count = rails;
+	rig->endpoint.ports[0] = &rig->port;
+	rig->endpoint.ports[1] = &rig->second_port;
+	rig->endpoint.port_count = 2;
+	rig->endpoint.choices[0].rails = 1;
+	rig->context.options.narrow_grants = narrow_grants;
+	atomic_init(&rig->region.near, VERBS_NEAR_KNOWN | near);
 	return rig;
 }
 
@@ -292,6 +324,8 @@ static void rig_free(struct rig *rig)
 	pl_registrations_release(&rig->region.registrations, &ended);
 	pl_registrations_finish(&ended);
 	pl_registration_cache_close(rig->device.shared);
+	if (rig->second_device.shared)
+		pl_registration_cache_close(rig->second_device.shared);
 	assert_int_equal(card.registrations + card.dmabufs + card.windows, 0);
 	while (!pl_list_empty(&rig->endpoint.again)) {
 		struct verbs_work *work = pl_list_first(&rig->endpoint.again, struct verbs_work, link);
@@ -414,6 +448,106 @@ static void test_end_while_registering(void **state)
 	verbs_mrs_end(&rig->device);
 	assert_int_equal(made.failure, -ENODEV);
 	assert_int_equal(pending.failure, -EINPROGRESS);
+	rig_free(rig);
+}
+
+/* -- devices near the memory ---------------------------------------------------------------------- */
+
+static void export_first(struct rig *rig)
+{
+	assert_true(verbs_export_key(&rig->endpoint.base, &rig->grants[0], &rig->keys[0], rig->blob) > 0);
+}
+
+/* Returns the mask of ports near the memory in the exported key. */
+static unsigned exported_near(const struct rig *rig)
+{
+	return rig->blob[VERBS_KEY_COUNT + 1] | (unsigned)rig->blob[VERBS_KEY_COUNT + 2] << 8;
+}
+
+/* Only the rail of the device near the memory gets a key. */
+static void test_near_rail(void **state)
+{
+	struct rig *rig = rig_new_pair(2, 2, PL_OFF);
+
+	(void)state;
+	export_first(rig);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 2);
+	assert_int_equal(exported_near(rig), 2);
+	assert_int_equal(card.registered, 1);
+	assert_ptr_equal(card.used, &rig->second_pd);
+	rig_free(rig);
+}
+
+/* A near device without a rail registers nothing while another near device has one. */
+static void test_near_rail_of_two(void **state)
+{
+	struct rig *rig = rig_new_pair(3, 1, PL_OFF);
+
+	(void)state;
+	export_first(rig);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 1);
+	assert_int_equal(exported_near(rig), 3);
+	assert_int_equal(card.registered, 1);
+	rig_free(rig);
+}
+
+/* The peer will ask for a key of the near device, which registers the memory now; the other rail gets no key. */
+static void test_near_without_rail(void **state)
+{
+	struct rig *rig = rig_new_pair(2, 1, PL_OFF);
+
+	(void)state;
+	export_first(rig);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 0);
+	assert_int_equal(exported_near(rig), 2);
+	assert_int_equal(card.registered, 1);
+	assert_ptr_equal(card.used, &rig->second_pd);
+	assert_int_not_equal(rig->keys[0].far_address, (uintptr_t)rig->memory);
+	rig_free(rig);
+}
+
+/* Windows of the rails to come have the addresses of the memory. */
+static void test_near_windows_expected(void **state)
+{
+	struct rig *rig = rig_new_pair(2, 1, PL_DEFAULT);
+
+	(void)state;
+	export_first(rig);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 0);
+	assert_int_equal(exported_near(rig), 2);
+	assert_int_equal(rig->keys[0].far_address, (uintptr_t)rig->memory);
+	assert_true(verbs_key_serves_windows(&rig->keys[0]));
+	rig_free(rig);
+}
+
+/* The gaps between the addresses of grants are random, so that a peer cannot guess those of a later one. */
+static void test_far_gaps(void **state)
+{
+	const uint64_t step = 65536;
+	struct rig *rig = rig_new(NULL);
+	unsigned guessed = 0;
+
+	(void)state;
+	rig->context.options.narrow_grants = PL_OFF;
+	export_all(rig);
+	for (unsigned i = 1; i < GRANTS; i++) {
+		assert_true(rig->keys[i].far_address >= rig->keys[i - 1].far_address + step);
+		guessed += rig->keys[i].far_address < rig->keys[i - 1].far_address + 3 * step;
+	}
+	assert_true(guessed < GRANTS - 1);
+	rig_free(rig);
+}
+
+/* Memory to which all devices are alike has keys over the chosen rails alone. */
+static void test_chosen_rails(void **state)
+{
+	struct rig *rig = rig_new_pair(0, 2, PL_OFF);
+
+	(void)state;
+	export_first(rig);
+	assert_int_equal(rig->blob[VERBS_KEY_MASK], 1);
+	assert_int_equal(card.registered, 1);
+	assert_ptr_equal(card.used, &rig->pd);
 	rig_free(rig);
 }
 
@@ -634,6 +768,12 @@ int main(void)
 		cmocka_unit_test(test_gpu_memory),
 		cmocka_unit_test(test_read_only_memory),
 		cmocka_unit_test(test_end_while_registering),
+		cmocka_unit_test(test_near_rail),
+		cmocka_unit_test(test_near_rail_of_two),
+		cmocka_unit_test(test_near_without_rail),
+		cmocka_unit_test(test_near_windows_expected),
+		cmocka_unit_test(test_chosen_rails),
+		cmocka_unit_test(test_far_gaps),
 		cmocka_unit_test(test_held_answer),
 		cmocka_unit_test(test_answers_at_once),
 		cmocka_unit_test(test_refused_windows),

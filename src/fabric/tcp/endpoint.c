@@ -437,4 +437,5 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.abandon = tcp_abandon,
 	.close = tcp_close,
 	.export_key = tcp_export_key,
+	.exports_ids = true,
 };

@@ -43,7 +43,7 @@ static bool reach_memory(const struct cuda_gpu *gpu, struct cuda_memory *own, si
 	return reached;
 }
 
-/* Another thread may not use the memory of a GPU while the driver gives the first access to that GPU's memory. */
+/* If two threads give access to the same memory at the same time, copies and kernels that use it fail from then on. */
 static pthread_mutex_t access_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Returns true if the contexts of a GPU, also that for copies, reach memory of another GPU from now on. */

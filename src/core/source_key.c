@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Keys of large sends over fabrics whose export_key() needs no lock. Each large message makes, finds and ends a key, on several
+ * engines. So these keys are in a table of their own, which only the home engine changes, and all engines read without a lock.
+ *
+ * The memory of a key is used again for another key of the peer, and freed with the peer. An engine finds a key by its index, takes
+ * a reference unless the count is 0, and compares the id then: the memory may have become another key's before. Home writes the
+ * members of a key while its count is 0, and stores the count last.
+ */
+#include "core/fabric.h"
+
+/* The table grows by a block: the first one has this many keys, each further one twice as many as the one before it. */
+#define FIRST_BLOCK 8u
+#define BLOCKS 13u
+/* Most spare keys that home looks at for one that no other engine holds. */
+#define SPARES_PER_LOOK 8
+
+_Static_assert((FIRST_BLOCK << BLOCKS) - FIRST_BLOCK <= PL_KEYS_MAX, "most keys of a peer");
+
+struct pl_source_keys {
+	_Atomic(struct pl_key *) blocks[BLOCKS]; /* NULL: not used yet */
+	unsigned block_count;
+	struct pl_list spare; /* keys that have ended, the last one first; engines may hold some. Linked by end_link */
+	struct pl_random_words random;
+};
+
+static unsigned first_index_of(unsigned block)
+{
+	return (FIRST_BLOCK << block) - FIRST_BLOCK;
+}
+
+/* Returns the key of an index, which may come from a peer; NULL: none. */
+static struct pl_key *key_at(struct pl_peer *peer, uint32_t index)
+{
+	struct pl_source_keys *keys = atomic_load(&peer->source_keys);
+	struct pl_key *keys_of_block;
+	unsigned block;
+
+	index &= (uint32_t)~PL_SOURCE_KEY;
+	if (!keys || index >= first_index_of(BLOCKS))
+		return NULL;
+	block = 31u - (unsigned)__builtin_clz(index / FIRST_BLOCK + 1);
+	keys_of_block = atomic_load(&keys->blocks[block]);
+	return keys_of_block ? &keys_of_block[index - first_index_of(block)] : NULL;
+}
+
+/* Adds a block of spare keys, the one with the lowest index first. Returns false without memory, or at the limit. */
+static bool add_block(struct pl_peer *peer, struct pl_source_keys *keys)
+{
+	unsigned first = first_index_of(keys->block_count), count = FIRST_BLOCK << keys->block_count;
+	struct pl_key *block;
+
+	if (keys->block_count == BLOCKS)
+		return false;
+	block = pl_zalloc(&peer->context->allocator, count * sizeof(*block));
+	if (!block)
+		return false;
+	for (unsigned i = count; i-- > 0;) {
+		block[i].id = PL_SOURCE_KEY | (first + i);
+		block[i].peer = peer;
+		block[i].source = block[i].removed = true;
+		pl_list_init(&block[i].grant_link);
+		pl_list_init(&block[i].registrations);
+		pl_list_init(&block[i].end_link);
+		pl_list_prepend(&keys->spare, &block[i].end_link);
+	}
+	atomic_store(&keys->blocks[keys->block_count++], block);
+	return true;
+}
+
+/* Returns a spare key that no engine holds, which stays in the list; NULL: none was found. */
+static struct pl_key *spare_key(struct pl_source_keys *keys)
+{
+	for (unsigned i = 0; i < SPARES_PER_LOOK && !pl_list_empty(&keys->spare); i++) {
+		struct pl_key *key = pl_list_first(&keys->spare, struct pl_key, end_link);
+
+		if (!atomic_load(&key->references))
+			return key;
+		pl_list_remove(&key->end_link);
+		pl_list_append(&keys->spare, &key->end_link);
+	}
+	return NULL;
+}
+
+static struct pl_source_keys *source_keys_of(struct pl_peer *peer)
+{
+	struct pl_source_keys *keys = atomic_load(&peer->source_keys);
+
+	if (keys)
+		return keys;
+	keys = pl_zalloc(&peer->context->allocator, sizeof(*keys));
+	if (!keys)
+		return NULL;
+	pl_list_init(&keys->spare);
+	atomic_store(&peer->source_keys, keys);
+	return keys;
+}
+
+struct pl_key *pl_source_key_add(struct pl_peer *peer, struct pl_operation *operation)
+{
+	const struct pl_segment *segment = operation->segments;
+	struct pl_source_keys *keys = source_keys_of(peer);
+	struct pl_key *key = keys ? spare_key(keys) : NULL;
+	uint32_t random;
+
+	if (keys && !key && add_block(peer, keys))
+		key = spare_key(keys);
+	if (!key || pl_random_word(&keys->random, &random) < 0)
+		return NULL;
+	pl_list_remove(&key->end_link);
+	key->id = (uint64_t)random << 32 | (uint32_t)key->id;
+	key->memory = &segment->region->memory;
+	key->offset = segment->offset;
+	key->length = segment->length;
+	key->rights = PL_ACCESS_READ;
+	key->removed = false;
+	key->operation = operation;
+	atomic_store_explicit(&key->revoked, false, memory_order_relaxed);
+	atomic_fetch_add(&operation->pending, 1);
+	operation->source_key = key->id;
+	atomic_store_explicit(&key->references, 1, memory_order_release);
+	return key;
+}
+
+void pl_source_key_destroy(struct pl_peer *peer, uint64_t id)
+{
+	struct pl_key *key = key_at(peer, (uint32_t)id);
+
+	if (!key || key->id != id || key->removed)
+		return;
+	atomic_store(&key->revoked, true);
+	key->removed = true;
+	pl_list_prepend(&atomic_load(&peer->source_keys)->spare, &key->end_link);
+	pl_key_release(key);
+}
+
+struct pl_key *pl_source_key_hold(struct pl_peer *peer, uint64_t id)
+{
+	struct pl_key *key = key_at(peer, (uint32_t)id);
+	unsigned references = key ? atomic_load(&key->references) : 0;
+
+	do {
+		if (!references)
+			return NULL;
+	} while (!atomic_compare_exchange_weak(&key->references, &references, references + 1));
+	if (key->id == id)
+		return key;
+	pl_key_release(key);
+	return NULL;
+}
+
+void pl_source_keys_free(struct pl_peer *peer)
+{
+	struct pl_source_keys *keys = atomic_load(&peer->source_keys);
+
+	for (unsigned block = 0; keys && block < keys->block_count; block++) {
+		struct pl_key *of_block = atomic_load(&keys->blocks[block]);
+
+		for (unsigned i = 0; i < FIRST_BLOCK << block; i++)
+			pl_source_key_destroy(peer, of_block[i].id);
+		pl_free(&peer->context->allocator, of_block);
+	}
+	pl_free(&peer->context->allocator, keys);
+	atomic_store(&peer->source_keys, NULL);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Keys of large sends over tcp: which ids the peer can use, when their memory serves other keys, and when their sends end. */
+#include "core/fabric.h"
+#include "support/cases.h"
+#include "support/pair.h"
+
+#define LENGTH ((size_t)64 << 10)
+/* Keys of the table's first block. */
+#define FIRST 8u
+
+static const struct setting setting = {
+	.name = "source-keys", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+
+/* The test drives both ends. */
+struct rig {
+	struct pair pair;
+	struct pl_peer *peer; /* of the sender */
+};
+
+static void rig_open(struct rig *rig)
+{
+	pair_open(&rig->pair, &setting, LENGTH);
+	rig->peer = rig->pair.environment.near_peer;
+}
+
+/* Begins a large send, whose key is there when this returns. */
+static struct pl_operation *send_large(struct rig *rig)
+{
+	struct pl_operation *send;
+	struct pl_error error;
+
+	check_ok(pl_send(rig->peer, 1, &(struct pl_buffer){ rig->pair.near.region, 0, LENGTH }, NULL, &send, &error),
+		 &error);
+	check(pl_key_is_source(send->source_key));
+	return send;
+}
+
+static void cancel_send(struct rig *rig, struct pl_operation *send)
+{
+	pl_cancel(send);
+	fail_with(&rig->pair.environment, send, -ECANCELED);
+}
+
+/* Checks the status of a use of the first byte. Returns the key, or NULL. */
+static struct pl_key *use_key(struct rig *rig, uint64_t id, enum pl_wire_status wanted)
+{
+	enum pl_wire_status status;
+	struct pl_key *key = pl_key_acquire(rig->peer, id, 0, 1, PL_ACCESS_READ, &status);
+
+	check_number(status, wanted);
+	check(!key == (wanted != PL_WIRE_OK));
+	return key;
+}
+
+static void check_unknown(struct rig *rig, uint64_t id)
+{
+	use_key(rig, id, PL_WIRE_UNKNOWN_KEY);
+}
+
+/* Ids that no send has are unknown, whichever index they have, and so are those of other random bits. */
+static void guessed(void *unused)
+{
+	static const uint32_t indexes[] = { 0, 1, FIRST - 1, FIRST, 3 * FIRST, 65527, 65528, 65535, INT32_MAX };
+	struct pl_operation *send = NULL;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig);
+	for (unsigned round = 0; round < 2; round++) {
+		for (unsigned i = 0; i < PL_ARRAY_SIZE(indexes); i++)
+			check_unknown(&rig, PL_SOURCE_KEY | indexes[i]);
+		if (!send)
+			send = send_large(&rig);
+	}
+	check_unknown(&rig, send->source_key ^ 1ull << 32);
+	check_unknown(&rig, send->source_key ^ 1ull << 63);
+	pl_key_release(use_key(&rig, send->source_key, PL_WIRE_OK));
+	cancel_send(&rig, send);
+	pair_close(&rig.pair);
+}
+
+/* The peer may read the bytes of the send, and nothing else. */
+static void limited(void *unused)
+{
+	enum pl_wire_status status;
+	struct pl_operation *send;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig);
+	send = send_large(&rig);
+	check(!pl_key_acquire(rig.peer, send->source_key, 0, 1, PL_ACCESS_WRITE | PL_ACCESS_ATOMIC, &status));
+	check_number(status, PL_WIRE_RIGHTS);
+	check(!pl_key_acquire(rig.peer, send->source_key, 1, LENGTH, PL_ACCESS_READ, &status));
+	check_number(status, PL_WIRE_RANGE);
+	pl_key_release(pl_key_acquire(rig.peer, send->source_key, 0, LENGTH, PL_ACCESS_READ, &status));
+	check_number(status, PL_WIRE_OK);
+	cancel_send(&rig, send);
+	pair_close(&rig.pair);
+}
+
+/* The memory of an ended key is another key's, with another id; that of keys in use is not. */
+static void reused(void *unused)
+{
+	struct pl_operation *sends[FIRST], *again;
+	struct rig rig;
+	uint64_t ended;
+
+	(void)unused;
+	rig_open(&rig);
+	for (unsigned i = 0; i < FIRST; i++) {
+		sends[i] = send_large(&rig);
+		check_number((uint32_t)sends[i]->source_key, (uint32_t)PL_SOURCE_KEY | i);
+	}
+	ended = sends[3]->source_key;
+	cancel_send(&rig, sends[3]);
+	check_unknown(&rig, ended);
+	again = sends[3] = send_large(&rig);
+	check_number((uint32_t)again->source_key, (uint32_t)ended);
+	check(again->source_key != ended);
+	check_unknown(&rig, ended);
+	for (unsigned i = 0; i < FIRST; i++)
+		pl_key_release(use_key(&rig, sends[i]->source_key, PL_WIRE_OK));
+	again = send_large(&rig);
+	check_number((uint32_t)again->source_key, (uint32_t)PL_SOURCE_KEY | FIRST);
+	cancel_send(&rig, again);
+	for (unsigned i = 0; i < FIRST; i++)
+		cancel_send(&rig, sends[i]);
+	pair_close(&rig.pair);
+}
+
+/* While a lane uses a key, its send does not end, and no other key gets its memory. */
+static void held(void *unused)
+{
+	struct pl_operation *send, *others[FIRST];
+	struct pl_key *key;
+	struct rig rig;
+	uint64_t id;
+
+	(void)unused;
+	rig_open(&rig);
+	send = send_large(&rig);
+	id = send->source_key;
+	key = use_key(&rig, id, PL_WIRE_OK);
+	pl_cancel(send);
+	check(atomic_load(&key->revoked));
+	check_unknown(&rig, id);
+	for (unsigned i = 0; i < FIRST; i++) {
+		others[i] = send_large(&rig);
+		check((uint32_t)others[i]->source_key != (uint32_t)id);
+	}
+	check_number(atomic_load(&send->pending), 1);
+	check(key->operation == send);
+	pl_key_release(key);
+	fail_with(&rig.pair.environment, send, -ECANCELED);
+	for (unsigned i = 0; i < FIRST; i++)
+		cancel_send(&rig, others[i]);
+	pair_close(&rig.pair);
+}
+
+/* Ends a key as a RELEASE of the peer does. */
+static void release_key(struct rig *rig, uint64_t id)
+{
+	pl_engine_lock(rig->peer->home);
+	pl_key_destroy(rig->peer, id);
+	pl_engine_unlock(rig->peer->home);
+}
+
+/* A peer may release the key of a send: it cannot read the bytes then. Further releases change no other key. */
+static void released(void *unused)
+{
+	struct pl_operation *send, *other, *receive;
+	struct pl_error error;
+	struct rig rig;
+	uint64_t id;
+
+	(void)unused;
+	rig_open(&rig);
+	send = send_large(&rig);
+	id = send->source_key;
+	release_key(&rig, id);
+	check_unknown(&rig, id);
+	release_key(&rig, id);
+	other = send_large(&rig);
+	check_number((uint32_t)other->source_key, (uint32_t)id);
+	release_key(&rig, id);
+	pl_key_release(use_key(&rig, other->source_key, PL_WIRE_OK));
+	check_ok(pl_receive(rig.pair.environment.far_peer, 1, UINT64_MAX,
+			    &(struct pl_buffer){ rig.pair.far.region, 0, LENGTH }, NULL, &receive, &error),
+		 &error);
+	fail_with(&rig.pair.environment, receive, -ECANCELED);
+	fail_with(&rig.pair.environment, send, -ECANCELED);
+	pl_key_release(use_key(&rig, other->source_key, PL_WIRE_OK));
+	cancel_send(&rig, other);
+	pair_close(&rig.pair);
+}
+
+static const struct test_case cases[] = {
+	{ "guessed", guessed, NULL, 60 }, { "limited", limited, NULL, 60 },   { "reused", reused, NULL, 60 },
+	{ "held", held, NULL, 60 },       { "released", released, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("source-keys", cases, PL_ARRAY_SIZE(cases));
+}
