@@ -20,14 +20,17 @@ void tcp_flight_start(struct tcp_flight *flight, int fd)
 			  pl_address_is_loopback((struct sockaddr *)&other);
 }
 
-void tcp_flight_begin_trip(struct tcp_flight *flight, uint32_t sequence, struct pl_engine *engine)
+void tcp_flight_add(struct tcp_flight *flight, uint32_t length, uint32_t sequence, struct pl_engine *engine)
 {
+	flight->bytes += length;
+	if (flight->began)
+		return;
 	flight->sequence = sequence;
 	/* The engine's own time may be older than a long system call. */
 	flight->began = pl_clock_now(&engine->clock);
 }
 
-void tcp_flight_end_trip(struct tcp_flight *flight, struct pl_engine *engine)
+static void flight_end_trip(struct tcp_flight *flight, struct pl_engine *engine)
 {
 	uint64_t trip = pl_engine_now(engine) - flight->began;
 
@@ -40,6 +43,13 @@ void tcp_flight_end_trip(struct tcp_flight *flight, struct pl_engine *engine)
 	flight->shortest = flight->shortest_next;
 	flight->shortest_next = UINT64_MAX;
 	flight->trips = 0;
+}
+
+void tcp_flight_remove(struct tcp_flight *flight, uint32_t length, uint32_t sequence, struct pl_engine *engine)
+{
+	flight->bytes -= length;
+	if (flight->began && sequence == flight->sequence)
+		flight_end_trip(flight, engine);
 }
 
 uint64_t tcp_flight_limit(const struct tcp_flight *flight, uint32_t share)

@@ -24,31 +24,9 @@ struct tcp_flight {
 
 /* Begins with no bytes. fd: the lane's socket. */
 void tcp_flight_start(struct tcp_flight *flight, int fd);
-void tcp_flight_begin_trip(struct tcp_flight *flight, uint32_t sequence, struct pl_engine *engine);
-void tcp_flight_end_trip(struct tcp_flight *flight, struct pl_engine *engine);
-
-/* Counts the payload of a WRITE that is sent. */
-static inline void tcp_flight_add(struct tcp_flight *flight, uint32_t length, uint32_t sequence,
-				  struct pl_engine *engine)
-{
-	if (!flight->limited)
-		return;
-	flight->bytes += length;
-	if (!flight->began)
-		tcp_flight_begin_trip(flight, sequence, engine);
-}
-
-/* Counts the payload of a WRITE that is acknowledged. */
-static inline void tcp_flight_remove(struct tcp_flight *flight, uint32_t length, uint32_t sequence,
-				     struct pl_engine *engine)
-{
-	if (!flight->limited)
-		return;
-	flight->bytes -= length;
-	if (flight->began && sequence == flight->sequence)
-		tcp_flight_end_trip(flight, engine);
-}
-
+/* Count the payload of a WRITE that is sent, and of one that is acknowledged. Only for a limited flight. */
+void tcp_flight_add(struct tcp_flight *flight, uint32_t length, uint32_t sequence, struct pl_engine *engine);
+void tcp_flight_remove(struct tcp_flight *flight, uint32_t length, uint32_t sequence, struct pl_engine *engine);
 /* Returns the bytes to send and in flight from which on a lane with that share takes no further work. */
 uint64_t tcp_flight_limit(const struct tcp_flight *flight, uint32_t share);
 

@@ -100,7 +100,8 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		pl_list_remove(&piece->link);
 		tcp_piece_return_slot(lane, piece);
 		pl_list_append(&lane->unacked, &piece->link);
-		tcp_flight_add(&lane->flight, piece->length, piece->sequence, lane->engine);
+		if (lane->flight.limited)
+			tcp_flight_add(&lane->flight, piece->length, piece->sequence, lane->engine);
 		if (piece_ends_on_wire(piece)) {
 			piece->operation = NULL;
 			pl_operation_pending_done(operation);
