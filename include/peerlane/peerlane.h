@@ -93,7 +93,7 @@ enum pl_choice {
 struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
-	/** progress threads, 1 to 64; default: half the cores, 1 to 16; more for lanes: pl_open(3) */
+	/** progress threads, 1 to 64; default: half the cores, 1 to 16, or more: pl_open(3) */
 	unsigned workers;
 	/** tcp: bulk sockets for each peer, 1 to 16; default: half the cores, at most 16, or 8 beside 8 peers with more */
 	unsigned lanes;

@@ -13,6 +13,8 @@
 
 /* With fewer multiprocessors, reads of small elements from another H100 are slower; more of them gain nothing. */
 #define GPU_MULTIPROCESSORS_DEFAULT 96u
+/* Default number of progress threads on machines with as many cores, or more. */
+#define WORKERS_OF_LARGE 32u
 
 const char *pl_version(void)
 {
@@ -105,11 +107,16 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 	return check_rdma_options(options, error);
 }
 
-/* A thread for each lane with bulk data and one for all else, as far as there are cores. */
+/*
+ * A thread for each lane with bulk data and one for all else, as far as there are cores. On large machines the lanes of many peers have
+ * more threads, so that each has few lanes, and the kernel may run both ends of a connection of loopback in turn on one core.
+ */
 static unsigned default_workers(unsigned lanes)
 {
 	unsigned cores = count_cores();
 
+	if (cores >= WORKERS_OF_LARGE && lanes > 1)
+		return WORKERS_OF_LARGE;
 	return PL_MAX(half_the_cores(), PL_MIN(lanes + 1, cores >= 8 ? cores - cores / 4 : 1));
 }
 

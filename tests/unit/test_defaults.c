@@ -47,7 +47,7 @@ static void check_context(long count, const struct pl_options *options, unsigned
 	pl_close(context);
 }
 
-/* Half the cores, at most 16 lanes; on large machines one thread more than lanes. */
+/* Half the cores, at most 16 lanes, and one thread more; a thread for each of 32 cores on large machines. */
 static void by_cores(void *unused)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
@@ -58,8 +58,9 @@ static void by_cores(void *unused)
 	check_context(2, &options, 1, 1);
 	check_context(4, &options, 2, 2);
 	check_context(16, &options, 8, 9);
-	check_context(32, &options, 16, 17);
-	check_context(128, &options, 16, 17);
+	check_context(31, &options, 15, 16);
+	check_context(32, &options, 16, 32);
+	check_context(128, &options, 16, 32);
 }
 
 /* Peers with few lanes each use different threads. */
@@ -72,7 +73,10 @@ static void with_few_lanes(void *unused)
 	options.lanes = 4;
 	check_context(2, &options, 4, 1);
 	check_context(16, &options, 4, 8);
-	check_context(32, &options, 4, 16);
+	check_context(32, &options, 4, 32);
+	/* The one lane of a peer is its home's. */
+	options.lanes = 1;
+	check_context(32, &options, 1, 16);
 }
 
 static void with_manual_progress(void *unused)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The other end does not read one socket: operations use the others. */
+/* The other end does not read one socket: operations use the others, also once much is in flight over that socket. */
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -18,6 +18,11 @@
 #define SMALL ((size_t)32 << 10)
 #define LARGE ((size_t)16 << 20)
 #define LARGE_MOST 64u
+/* A lane of loopback takes no write with this many bytes in flight; with half of them while little work waits. */
+#define FLIGHT ((uint32_t)512 << 10)
+/* Writes that are posted at once, and the most that the stalled lane may have. */
+#define FLIGHT_OPERATIONS 32u
+#define FLIGHT_LEFT 96u
 /* The bulk lanes: one whose other end does not read, and one without work. */
 #define STALLED 1u
 #define IDLE 2u
@@ -253,10 +258,133 @@ static void write_beside_sleeping_lane(void *unused)
 	pair_close(&rig.pair);
 }
 
+/* -- bytes in flight ------------------------------------------------------------------------------ */
+
+struct flight {
+	struct stalled stalled;
+	struct pl_operation *left[FLIGHT_LEFT];
+	unsigned count;
+};
+
+/* State of the stalled lane at the near end. */
+struct near_state {
+	uint32_t taken; /* bytes to send or in flight */
+	bool sent, full, blocked;
+};
+
+static struct near_state near_state(const struct flight *rig)
+{
+	struct tcp_lane *lane = rig->stalled.near->lanes[STALLED];
+	struct near_state state;
+
+	pl_engine_lock(lane->engine);
+	state.taken = lane->flight.bytes + lane->queued;
+	state.sent = pl_list_empty(&lane->queue);
+	state.full = lane->flight.full;
+	state.blocked = lane->blocked;
+	pl_engine_unlock(lane->engine);
+	return state;
+}
+
+/* True if all that was posted is acknowledged, or left to the stalled lane. */
+static bool rest_is_acknowledged(const struct flight *rig)
+{
+	struct near_state state = near_state(rig);
+
+	return (state.sent || state.blocked) && !work_is_listed(&rig->stalled) &&
+	       lane_awaits_nothing(rig->stalled.near->lanes[IDLE]) && lane_awaits_nothing(rig->stalled.near->lanes[0]);
+}
+
+/* Keeps the operations that are under way. */
+static void keep_rest(struct flight *rig, struct pl_operation **operations, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		if (pl_test(operations[i], NULL, NULL) != -EINPROGRESS)
+			continue;
+		check(rig->count < FLIGHT_LEFT);
+		rig->left[rig->count++] = operations[i];
+	}
+}
+
+static void write_many(struct flight *rig)
+{
+	struct pl_operation *operations[FLIGHT_OPERATIONS];
+
+	for (unsigned i = 0; i < FLIGHT_OPERATIONS; i++)
+		operations[i] = write_bytes(&rig->stalled, CHUNK);
+	while (!rest_is_acknowledged(rig))
+		usleep(1000);
+	keep_rest(rig, operations, FLIGHT_OPERATIONS);
+}
+
+static void flight_begin(struct flight *rig)
+{
+	struct tcp_lane *lane;
+
+	/* The limit exists where engines poll. */
+	poll_time = 20000;
+	rig->count = 0;
+	rig_widen(&rig->stalled);
+	lane = rig->stalled.near->lanes[STALLED];
+	rig->stalled.far_lane = tcp_endpoint_of(rig->stalled.pair.environment.far_peer->endpoint)->lanes[STALLED];
+	while (!lane_awaits_nothing(lane) || !lane_awaits_nothing(rig->stalled.near->lanes[IDLE]))
+		usleep(1000);
+	hide_far_socket(&rig->stalled);
+	/* The limit is the share again, after any round trips. */
+	pl_engine_lock(lane->engine);
+	lane->flight.shortest = 0;
+	pl_engine_unlock(lane->engine);
+	while (!near_state(rig).full)
+		write_many(rig);
+	check(near_state(rig).taken >= FLIGHT / 2);
+}
+
+static void flight_end(struct flight *rig)
+{
+	show_far_socket(&rig->stalled);
+	for (unsigned i = 0; i < rig->count; i++)
+		complete(&rig->stalled.pair.environment, rig->left[i], NULL);
+	check_number(near_state(rig).taken, 0);
+	pair_close(&rig->stalled.pair);
+}
+
+static void write_beside_full_flight(void *unused)
+{
+	struct flight rig;
+
+	(void)unused;
+	flight_begin(&rig);
+	write_many(&rig);
+	check(near_state(&rig).taken < FLIGHT + CHUNK);
+	complete(&rig.stalled.pair.environment, write_bytes(&rig.stalled, SMALL), NULL);
+	flight_end(&rig);
+}
+
+/* A proxy of this host may lead to a distant host. */
+static void write_over_long_path(void *unused)
+{
+	struct tcp_lane *lane;
+	struct flight rig;
+
+	(void)unused;
+	flight_begin(&rig);
+	lane = rig.stalled.near->lanes[STALLED];
+	pl_engine_lock(lane->engine);
+	lane->flight.shortest = 5 * PL_NS_PER_MS;
+	pl_engine_unlock(lane->engine);
+	tcp_lane_wake(lane);
+	/* Small buffers of the socket take less. */
+	while (near_state(&rig).taken < FLIGHT + 2 * CHUNK && !near_state(&rig).blocked)
+		write_many(&rig);
+	flight_end(&rig);
+}
+
 static const struct test_case cases[] = {
 	{ "write-beside-full-socket", write_beside_full_socket, NULL, 60 },
 	{ "write-before-full-socket", write_before_full_socket, NULL, 60 },
 	{ "write-beside-sleeping-lane", write_beside_sleeping_lane, NULL, 60 },
+	{ "write-beside-full-flight", write_beside_full_flight, NULL, 60 },
+	{ "write-over-long-path", write_over_long_path, NULL, 60 },
 };
 
 int main(void)

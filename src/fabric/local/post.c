@@ -13,6 +13,8 @@
 #define VISIT (2 * LOCAL_CHUNK)
 /* Bytes of an operation that justify waking one more engine. */
 #define BYTES_PER_ENGINE (4 * LOCAL_CHUNK)
+/* Most engines that copy at once: more of them only share the memory's bandwidth. */
+#define COPYING_ENGINES_MAX 17u
 
 static struct local_work *local_work_of(struct pl_operation *operation)
 {
@@ -292,6 +294,7 @@ static void wake_workers(struct local_state *state, const struct pl_engine *home
 	uint64_t one = 1, count = PL_MAX(total / BYTES_PER_ENGINE, (uint64_t)1);
 	unsigned first = pl_context_engine_index(context, home);
 
+	count = PL_MIN(count, (uint64_t)COPYING_ENGINES_MAX);
 	for (unsigned i = 0; i < context->engine_count && i < count; i++) {
 		struct local_worker *worker = &state->workers[(first + i) % context->engine_count];
 

@@ -48,12 +48,11 @@ uint64_t tcp_wake_lanes(struct tcp_endpoint *endpoint, unsigned set, bool asleep
 	return most;
 }
 
-void tcp_lane_block(struct tcp_lane *lane)
+void tcp_lane_refuse_work(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	unsigned set;
 
-	lane->blocked = true;
 	atomic_fetch_or(&endpoint->blocked, lane_bit(lane));
 	set = atomic_load(&endpoint->bulk_lanes) & atomic_load(&endpoint->hungry) & ~atomic_load(&endpoint->blocked);
 	if (!set || !tcp_has_work(endpoint))
@@ -65,10 +64,28 @@ void tcp_lane_block(struct tcp_lane *lane)
 	pthread_mutex_unlock(&endpoint->lock);
 }
 
+void tcp_lane_block(struct tcp_lane *lane)
+{
+	lane->blocked = true;
+	tcp_lane_refuse_work(lane);
+}
+
+static void lane_accepts_work(struct tcp_lane *lane)
+{
+	atomic_fetch_and(&lane->endpoint->blocked, ~lane_bit(lane));
+}
+
 void tcp_lane_unblock(struct tcp_lane *lane)
 {
 	lane->blocked = false;
-	atomic_fetch_and(&lane->endpoint->blocked, ~lane_bit(lane));
+	lane_accepts_work(lane);
+}
+
+void tcp_lane_look_for_room(struct tcp_lane *lane)
+{
+	lane->flight.full = false;
+	if (!lane->blocked)
+		lane_accepts_work(lane);
 }
 
 void tcp_lane_leave_work(struct tcp_lane *lane)

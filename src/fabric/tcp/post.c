@@ -202,12 +202,11 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 {
 	struct tcp_work *work = tcp_work_of(operation);
 	struct pl_chunk *chunk = &taken->chunk;
-	bool last;
+	bool last = work->whole;
 
 	taken->joint = NULL;
 	if (work->whole) {
 		*chunk = (struct pl_chunk){ .operation = operation, .length = work->total };
-		last = true;
 	} else {
 		last = pl_work_item_take_chunk(operation, work->chunk, chunk);
 		taken->joint = tcp_joint_of(work, chunk);
@@ -237,6 +236,15 @@ static uint32_t tcp_lane_backlog(const struct tcp_endpoint *endpoint, bool stage
 	return (uint32_t)PL_MIN(PL_MAX(part, TCP_LANE_STAGED_BACKLOG), (uint64_t)TCP_LANE_STAGED_BACKLOG_MAX);
 }
 
+/* True if the lane's bytes in flight, with `queued` ones, leave no room for a write. The caller holds endpoint->lock. */
+static bool tcp_lane_flight_is_full(struct tcp_lane *lane, const struct tcp_work *work, uint64_t queued)
+{
+	lane->flight.full =
+		lane->flight.bytes && work->is_write && !work->staged &&
+		queued + lane->flight.bytes >= tcp_flight_limit(&lane->flight, tcp_lane_share(lane->endpoint, work));
+	return lane->flight.full;
+}
+
 /*
  * Takes at most `most` chunks, within the lane's share, and as many staged ones as it has slots. Several small ones have one look
  * at the list. Returns their number. The list's pending count keeps operations alive.
@@ -263,7 +271,8 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		const struct tcp_work *work = operation ? tcp_work_of(operation) : NULL;
 
 		if (!work || queued >= tcp_lane_backlog(endpoint, work->staged) ||
-		    taken >= tcp_lane_share(endpoint, work) || (lane->slots + count >= TCP_SLOTS && work->staged))
+		    taken >= tcp_lane_share(endpoint, work) || (lane->slots + count >= TCP_SLOTS && work->staged) ||
+		    tcp_lane_flight_is_full(lane, work, queued))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
 		taken += chunks[count].chunk.length;
@@ -332,6 +341,8 @@ static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most
 
 void tcp_lane_take_work(struct tcp_lane *lane)
 {
+	if (lane->flight.full)
+		tcp_lane_look_for_room(lane);
 	tcp_lane_take_chunks(lane, !tcp_lane_leaves_bulk(lane), UINT_MAX);
 }
 

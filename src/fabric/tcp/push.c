@@ -115,6 +115,8 @@ void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count)
 
 		if ((int32_t)(piece->sequence - count) > 0)
 			break;
+		if (lane->flight.limited && piece->frame.type == PL_FRAME_WRITE)
+			tcp_flight_remove(&lane->flight, piece->length, piece->sequence, lane->engine);
 		if (piece->late)
 			tcp_late_frame_placed(lane->endpoint);
 		tcp_piece_free(lane, piece);

@@ -17,6 +17,7 @@
 #include "core/bulk_sender.h"
 #include "core/fabric.h"
 #include "core/lane_auth.h"
+#include "fabric/tcp/flight.h"
 
 /* Most unanswered requests (READ, ATOMIC) of a lane. */
 #define TCP_REQUESTS_MAX 256
@@ -170,6 +171,7 @@ struct tcp_lane {
 	unsigned spare_count, slots; /* pieces of `spare`; slots used by pieces */
 	uint32_t staging; /* bytes of `waiting` and `copying` */
 	unsigned request_count, requests_sent; /* requests; those whose frames are sent and not answered */
+	struct tcp_flight flight;
 	unsigned answered;      /* requests answered since the lane took work */
 	uint32_t requested;     /* bytes that their answers will bring */
 
@@ -230,7 +232,8 @@ struct tcp_endpoint {
 	struct pl_task finished_task;
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
-	atomic_uint blocked;  /* lanes whose socket is full, likewise: they take no work until it drains */
+	/* Lanes that take no work now, likewise: their socket is full, or too many of their bytes are in flight. */
+	atomic_uint blocked;
 	atomic_uint joint_copies; /* copies of joints under way */
 	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
 	atomic_bool any_small; /* the same for `small_work` */
@@ -317,10 +320,14 @@ bool tcp_lanes_refused(struct tcp_endpoint *endpoint);
 /* Returns the most lanes that the endpoint may have. Any thread. */
 unsigned tcp_lanes_most(struct pl_endpoint *endpoint);
 
-/* lane_sets.c: which lanes are up, hungry and blocked */
+/* lane_sets.c: which lanes are up, hungry, and refuse work */
 /* Notes that the lane found no work. Returns false if that is new: work may have come since. */
 bool tcp_lane_hungers(struct tcp_lane *lane);
-/* The lane's socket is full. Work that was left to this lane wakes another one. */
+/* The lane takes no work for a while. Work that was left to this lane wakes another one. */
+void tcp_lane_refuse_work(struct tcp_lane *lane);
+/* Lets the lane take work again, unless its socket is full. */
+void tcp_lane_look_for_room(struct tcp_lane *lane);
+/* The lane's socket is full: it refuses work. */
 void tcp_lane_block(struct tcp_lane *lane);
 void tcp_lane_unblock(struct tcp_lane *lane);
 /* Count a lane that is up, or is so no longer. */

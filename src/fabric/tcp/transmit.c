@@ -102,6 +102,8 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		pl_list_remove(&piece->link);
 		tcp_piece_return_slot(lane, piece);
 		pl_list_append(&lane->unacked, &piece->link);
+		if (lane->flight.limited)
+			tcp_flight_add(&lane->flight, piece->length, piece->sequence, lane->engine);
 		if (piece_ends_on_wire(piece)) {
 			piece->operation = NULL;
 			pl_operation_pending_done(operation);
@@ -368,6 +370,11 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		if (sent == 0 && pl_list_empty(&lane->queue))
 			tcp_lane_finish_copies(lane);
 		if (sent == 0 && pl_list_empty(&lane->queue)) {
+			/* An acknowledgement makes room later. */
+			if (lane->flight.full) {
+				tcp_lane_refuse_work(lane);
+				break;
+			}
 			/* Looks once more, as work may have come before it was known to be hungry. */
 			if (tcp_lane_hungers(lane))
 				break;
