@@ -152,14 +152,13 @@ struct pl_key *pl_source_key_hold(struct pl_peer *peer, uint64_t id)
 void pl_source_keys_free(struct pl_peer *peer)
 {
 	struct pl_source_keys *keys = atomic_load(&peer->source_keys);
+	unsigned count = keys ? keys->block_count : 0;
 
-	for (unsigned block = 0; keys && block < keys->block_count; block++) {
-		struct pl_key *of_block = atomic_load(&keys->blocks[block]);
-
-		for (unsigned i = 0; i < FIRST_BLOCK << block; i++)
-			pl_source_key_destroy(peer, of_block[i].id);
-		pl_free(&peer->context->allocator, of_block);
-	}
+	/* All are destroyed before any memory is freed: a destroyed one joins the list of those of all blocks. */
+	for (unsigned index = 0; index < first_index_of(count); index++)
+		pl_source_key_destroy(peer, key_at(peer, index)->id);
+	for (unsigned block = 0; block < count; block++)
+		pl_free(&peer->context->allocator, atomic_load(&keys->blocks[block]));
 	pl_free(&peer->context->allocator, keys);
 	atomic_store(&peer->source_keys, NULL);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Keys of large sends over tcp: which ids the peer can use, when their memory serves other keys, and when their sends end. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "core/fabric.h"
 #include "support/cases.h"
 #include "support/pair.h"
@@ -196,9 +199,70 @@ static void released(void *unused)
 	pair_close(&rig.pair);
 }
 
+/* Memory that is kept when it is released, and is filled then. */
+#define FILLER 0xa5
+#define KEPT_MOST 8u
+/* Blocks of keys that the test uses: of FIRST, and of twice as many. They are released before the table. */
+#define BLOCKS 2u
+
+struct kept {
+	void *released[KEPT_MOST];
+	unsigned count;
+};
+
+static void keep_released(void *pointer, void *user)
+{
+	struct kept *kept = user;
+
+	if (!pointer)
+		return;
+	check(kept->count < KEPT_MOST);
+	if (kept->count < BLOCKS)
+		memset(pointer, FILLER, FIRST * sizeof(struct pl_key));
+	kept->released[kept->count++] = pointer;
+}
+
+/* Keys that are in use at the end of their peer, in several blocks, end before any memory of keys is freed. */
+static void freed_in_use(void *unused)
+{
+	struct pl_operation *operation = calloc(1, sizeof(*operation));
+	struct kept kept = { .count = 0 };
+	struct pl_allocator before;
+	struct pl_segment segment;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig);
+	check(operation);
+	segment = (struct pl_segment){ .region = rig.pair.near.region, .length = LENGTH };
+	operation->segments = &segment;
+	atomic_init(&operation->pending, 1);
+	pl_engine_lock(rig.peer->home);
+	for (unsigned i = 0; i <= FIRST; i++)
+		check(pl_source_key_add(rig.peer, operation));
+	before = rig.peer->context->allocator;
+	rig.peer->context->allocator.release = keep_released;
+	rig.peer->context->allocator.user = &kept;
+	pl_source_keys_free(rig.peer);
+	rig.peer->context->allocator = before;
+	pl_engine_unlock(rig.peer->home);
+	check_number(atomic_load(&operation->pending), 1);
+	check_number(kept.count, BLOCKS + 1);
+	for (unsigned i = 0; i < kept.count; i++) {
+		const uint8_t *bytes = kept.released[i];
+
+		for (size_t at = 0; i < BLOCKS && at < FIRST * sizeof(struct pl_key); at++)
+			check_number(bytes[at], FILLER);
+		free(kept.released[i]);
+	}
+	free(operation);
+	pair_close(&rig.pair);
+}
+
 static const struct test_case cases[] = {
-	{ "guessed", guessed, NULL, 60 }, { "limited", limited, NULL, 60 },   { "reused", reused, NULL, 60 },
-	{ "held", held, NULL, 60 },       { "released", released, NULL, 60 },
+	{ "guessed", guessed, NULL, 60 },   { "limited", limited, NULL, 60 },
+	{ "reused", reused, NULL, 60 },     { "held", held, NULL, 60 },
+	{ "released", released, NULL, 60 }, { "freed-in-use", freed_in_use, NULL, 60 },
 };
 
 int main(void)
