@@ -180,8 +180,12 @@ static void released(void *unused)
 
 	(void)unused;
 	rig_open(&rig);
+	release_key(&rig, PL_SOURCE_KEY);
 	send = send_large(&rig);
 	id = send->source_key;
+	release_key(&rig, PL_SOURCE_KEY | 65528);
+	release_key(&rig, PL_SOURCE_KEY | FIRST);
+	pl_key_release(use_key(&rig, id, PL_WIRE_OK));
 	release_key(&rig, id);
 	check_unknown(&rig, id);
 	release_key(&rig, id);
