@@ -10,7 +10,8 @@ static unsigned lane_bit(const struct tcp_lane *lane)
 	return lane->index ? 1u << lane->index : 0;
 }
 
-bool tcp_lane_hungers(struct tcp_lane *lane)
+/* Notes that the lane found no work. Returns false if that is new: work may have come since. */
+static bool lane_hungers(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	unsigned bit = lane_bit(lane);
@@ -48,7 +49,8 @@ uint64_t tcp_wake_lanes(struct tcp_endpoint *endpoint, unsigned set, bool asleep
 	return most;
 }
 
-void tcp_lane_refuse_work(struct tcp_lane *lane)
+/* The lane takes no work for a while. Work that was left to this lane wakes another one. */
+static void lane_refuses_work(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	unsigned set;
@@ -67,7 +69,7 @@ void tcp_lane_refuse_work(struct tcp_lane *lane)
 void tcp_lane_block(struct tcp_lane *lane)
 {
 	lane->blocked = true;
-	tcp_lane_refuse_work(lane);
+	lane_refuses_work(lane);
 }
 
 static void lane_accepts_work(struct tcp_lane *lane)
@@ -79,6 +81,15 @@ void tcp_lane_unblock(struct tcp_lane *lane)
 {
 	lane->blocked = false;
 	lane_accepts_work(lane);
+}
+
+bool tcp_lane_rests(struct tcp_lane *lane)
+{
+	if (!lane->flight.full)
+		return lane_hungers(lane);
+	/* An acknowledgement makes room later. */
+	lane_refuses_work(lane);
+	return true;
 }
 
 void tcp_lane_look_for_room(struct tcp_lane *lane)

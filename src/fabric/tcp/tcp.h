@@ -321,10 +321,8 @@ bool tcp_lanes_refused(struct tcp_endpoint *endpoint);
 unsigned tcp_lanes_most(struct pl_endpoint *endpoint);
 
 /* lane_sets.c: which lanes are up, hungry, and refuse work */
-/* Notes that the lane found no work. Returns false if that is new: work may have come since. */
-bool tcp_lane_hungers(struct tcp_lane *lane);
-/* The lane takes no work for a while. Work that was left to this lane wakes another one. */
-void tcp_lane_refuse_work(struct tcp_lane *lane);
+/* The lane found no work, or has no room for it. Returns false if it must look once more, as work may have come meanwhile. */
+bool tcp_lane_rests(struct tcp_lane *lane);
 /* Lets the lane take work again, unless its socket is full. */
 void tcp_lane_look_for_room(struct tcp_lane *lane);
 /* The lane's socket is full: it refuses work. */

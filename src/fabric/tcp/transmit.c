@@ -370,13 +370,7 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		if (sent == 0 && pl_list_empty(&lane->queue))
 			tcp_lane_finish_copies(lane);
 		if (sent == 0 && pl_list_empty(&lane->queue)) {
-			/* An acknowledgement makes room later. */
-			if (lane->flight.full) {
-				tcp_lane_refuse_work(lane);
-				break;
-			}
-			/* Looks once more, as work may have come before it was known to be hungry. */
-			if (tcp_lane_hungers(lane))
+			if (tcp_lane_rests(lane))
 				break;
 			continue;
 		}
