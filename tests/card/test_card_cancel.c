@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages that wait for the card, and are cancelled: the card does not get them, also not before the peer is swept. */
+/*
+ * Messages that wait for the card, and are cancelled: the card does not get them, also not before the peer is swept. At its end a peer
+ * sends all others that wait.
+ */
 #include "card/card.h"
 #include "card/settings.h"
 #include "core/fabric.h"
+#include "fabric/verbs/endpoint.h"
 #include "support/cases.h"
 #include "support/pair.h"
 
 #define LIMIT 20 /* seconds, times slowness() */
 #define LENGTH 64u
 #define TAG_OF_NEXT 2u
+#define MESSAGES 20u
 
 static struct pl_operation *send_tag(struct pl_peer *peer, uint64_t tag, const struct pl_attributes *attributes)
 {
@@ -63,12 +68,51 @@ static void waiting_message(void *argument)
 	pair_close(&pair);
 }
 
+/* The card has begun neither the write nor the messages behind it when the program closes the peer. */
+static void close_behind_write(void *argument)
+{
+	const unsigned count = *(const unsigned *)argument;
+	struct pl_operation *write, *messages[MESSAGES], *received;
+	const struct verbs_endpoint *near;
+	struct pl_completion receipt;
+	struct pl_error error;
+	struct pair pair;
+
+	pair_open(&pair, &card_manual, LENGTH);
+	near = verbs_endpoint_of(pair.environment.near_peer->endpoint);
+	check_number(near->rail_count, 1);
+	card_hold_requests(near->rails[0].queue->cq);
+	check_ok(pl_write(pair.environment.near_peer,
+			  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, LENGTH }, NULL, &write, &error),
+		 &error);
+	for (unsigned i = 0; i < count; i++)
+		messages[i] = send_tag(pair.environment.near_peer, i, NULL);
+	check_number(atomic_load(&write->state), PL_RUNNING);
+	check_number(pl_list_empty(&near->waiting), count == 1);
+	pl_peer_close(pair.environment.near_peer);
+	pair.environment.near_peer = NULL;
+	for (unsigned i = 0; i < count; i++) {
+		check_ok(pl_receive(pair.environment.far_peer, 0, 0, &(struct pl_buffer){ pair.far.region, 0, LENGTH },
+				    NULL, &received, &error),
+			 &error);
+		complete(&pair.environment, received, &receipt);
+		check_number(receipt.tag, i);
+	}
+	fail_with(&pair.environment, write, -ECANCELED);
+	for (unsigned i = 0; i < count; i++)
+		await(&pair.environment, messages[i], NULL, &error);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	static const bool no = false, yes = true;
+	static const unsigned one = 1, many = MESSAGES;
 	static const struct test_case cases[] = {
 		{ "waiting-message", waiting_message, &no, LIMIT },
 		{ "waiting-message-cancelled", waiting_message, &yes, LIMIT },
+		{ "close-behind-write", close_behind_write, &one, LIMIT },
+		{ "close-many-behind-write", close_behind_write, &many, LIMIT },
 	};
 
 	return cases_run("cancel", cases, sizeof(cases) / sizeof(cases[0]));
