@@ -229,6 +229,15 @@ int epoll_wait(int fd, struct epoll_event *events, int count, int timeout)
 	return next(fd, events, count, timeout);
 }
 
+/* Returns when the engine's thread is late, until late_fd is -1. */
+static void thread_is_late(struct pl_engine *engine)
+{
+	atomic_store(&late_fd, engine->epoll_fd);
+	pl_engine_wake(engine);
+	while (!atomic_load(&is_late))
+		usleep(100);
+}
+
 /* The peer is the last user of its listener, which it releases once it has unlocked its home for the last time. */
 struct last_user {
 	struct pl_peer *peer;
@@ -278,10 +287,7 @@ static void close_before_sweep(void *unused)
 	home = last.peer->home;
 	pl_listener_close(environment.listener);
 	environment.listener = NULL;
-	atomic_store(&late_fd, home->epoll_fd);
-	pl_engine_wake(home);
-	while (!atomic_load(&is_late))
-		usleep(100);
+	thread_is_late(home);
 	leave_sweep_to_thread(last.peer);
 	check(atomic_load(&last.peer->sweep_task.queued));
 	pl_peer_close(environment.far_peer);
@@ -311,10 +317,7 @@ static void messages_open(struct messages *messages, const struct setting *from)
 {
 	pair_open(&messages->pair, from, MESSAGE);
 	messages->peer = messages->pair.environment.near_peer;
-	atomic_store(&late_fd, messages->peer->home->epoll_fd);
-	pl_engine_wake(messages->peer->home);
-	while (!atomic_load(&is_late))
-		usleep(100);
+	thread_is_late(messages->peer->home);
 }
 
 static void messages_send(struct messages *messages, unsigned index, size_t length)
@@ -417,6 +420,25 @@ static void close_posts_messages(void *argument)
 	messages_check(&messages, MESSAGES);
 }
 
+/* The other end has closed the socket before this one, which sends, has read what arrived. */
+static void failed_sends_lose_nothing(void *argument)
+{
+	static const uint8_t bytes[MESSAGE];
+	struct messages messages;
+	struct pl_error error;
+
+	pair_open(&messages.pair, argument, MESSAGE);
+	messages.peer = messages.pair.environment.near_peer;
+	thread_is_late(messages.pair.environment.far_peer->home);
+	for (unsigned i = 0; i < MESSAGES; i++)
+		messages_send(&messages, i, 8);
+	close_near_peer(&messages);
+	for (unsigned i = 0; i < MESSAGES; i++)
+		check_ok(pl_send_copy(messages.pair.environment.far_peer, i, bytes, MESSAGE, NULL, NULL, &error),
+			 &error);
+	messages_check(&messages, MESSAGES);
+}
+
 static const struct test_case cases[] = {
 	{ "cancel-while-closing", cancel_while_closing, NULL, 30 },
 	{ "cancel-many", cancel_many, NULL, 30 },
@@ -428,6 +450,8 @@ static const struct test_case cases[] = {
 	{ "close-sends-messages", close_sends_messages, &threaded, 30 },
 	{ "close-sends-messages-local", close_sends_messages, &threaded_local, 30 },
 	{ "close-posts-messages", close_posts_messages, &threaded, 30 },
+	{ "failed-sends-lose-nothing", failed_sends_lose_nothing, &threaded, 30 },
+	{ "failed-sends-lose-nothing-local", failed_sends_lose_nothing, &threaded_local, 30 },
 };
 
 int main(void)

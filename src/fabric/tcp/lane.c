@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Life cycle of a lane: connecting or joining, hello, frames, end. */
+#include <poll.h>
 #include <unistd.h>
 
 #include "fabric/tcp/landing.h"
@@ -95,6 +96,17 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	/* pl_peer_ending() stores `ending` before it counts open lanes, so that it or this sees the end of the last lane. */
 	if (!dispensable || atomic_load(&endpoint->base.peer->ending))
 		pl_engine_post(endpoint->base.peer->home, &endpoint->ended_task);
+}
+
+void tcp_lane_send_failed(struct tcp_lane *lane, int code)
+{
+	struct pollfd end = { .fd = lane->stream.fd };
+
+	/* Reads of a socket that has hung up do not wait: one of them ends the lane. */
+	if (!lane->stopped && poll(&end, 1, 0) == 1 && end.revents & POLLHUP)
+		tcp_lane_block(lane);
+	else
+		tcp_lane_fail(lane, code);
 }
 
 static void lane_up(struct tcp_lane *lane)

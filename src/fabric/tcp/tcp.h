@@ -370,6 +370,11 @@ unsigned tcp_lanes_missing(struct pl_endpoint *endpoint, int *status);
 /* lane.c */
 void tcp_lane_init(struct tcp_lane *lane);
 void tcp_lane_fail(struct tcp_lane *lane, int code);
+/*
+ * The socket takes no more bytes. If the other end has closed it, the lane first reads what has arrived, so that the messages of an
+ * orderly end are not lost, and fails then.
+ */
+void tcp_lane_send_failed(struct tcp_lane *lane, int code);
 /* Ends a lane, and drops all its work. Lane's engine. */
 void tcp_lane_shut(struct tcp_lane *lane);
 

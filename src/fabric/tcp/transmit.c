@@ -402,7 +402,8 @@ void tcp_lane_flush(struct tcp_lane *lane)
 				tcp_lane_block(lane);
 			break;
 		} else {
-			tcp_lane_fail(lane, (int)sent);
+			tcp_lane_send_failed(lane, (int)sent);
+			break;
 		}
 	}
 	lane->flushing = false;
