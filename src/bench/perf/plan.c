@@ -94,4 +94,5 @@ void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layou
 	layout->receives = 0;
 	if (plan->operation->needs_receive)
 		layout->receives = CLI_MIN(plan->depth, RECEIVES_MAX);
+	layout->turns = plan->working_set && layout->slots > (layout->receives ? layout->receives : messages);
 }
