@@ -141,13 +141,36 @@ static void test_receives(void **state)
 	close_bench(ep);
 }
 
+/* A server refuses plans of messages whose slot both ends know. */
+static void test_latency(void **state)
+{
+	static const struct {
+		const char *operation;
+		bool valid;
+	} cases[] = { { "read", true }, { "write", false }, { "send", false }, { "fetch-add", false } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct bench_plan plan = { .operation = bench_operation_by_name(cases[i].operation),
+					   .latency = true,
+					   .size = 8,
+					   .depth = 1,
+					   .vector = 1,
+					   .post_list = 1,
+					   .connections = 1 };
+
+		assert_true(bench_plan_valid(&plan));
+		plan.working_set = 64 * STRIDE;
+		assert_int_equal(bench_plan_valid(&plan), cases[i].valid);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_slots_in_turn),
-		cmocka_unit_test(test_vectors_in_turn),
-		cmocka_unit_test(test_few_slots),
-		cmocka_unit_test(test_receives),
+		cmocka_unit_test(test_all_slots_in_turn), cmocka_unit_test(test_vectors_in_turn),
+		cmocka_unit_test(test_few_slots),         cmocka_unit_test(test_receives),
+		cmocka_unit_test(test_latency),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
