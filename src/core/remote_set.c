@@ -15,7 +15,7 @@ struct range {
 };
 
 struct pl_remote_set {
-	const struct pl_allocator *allocator;
+	struct pl_context *context;
 	size_t count;
 	struct pl_remote **remotes; /* in the order of the blob */
 	struct range *ranges;
@@ -108,13 +108,14 @@ static void sort_ranges(struct pl_remote_set *set, const void *blob)
 	}
 }
 
-static struct pl_remote_set *set_new(const struct pl_allocator *allocator, size_t count)
+static struct pl_remote_set *set_new(struct pl_context *context, size_t count)
 {
+	const struct pl_allocator *allocator = &context->allocator;
 	struct pl_remote_set *set = pl_zalloc(allocator, sizeof(*set));
 
 	if (!set)
 		return NULL;
-	set->allocator = allocator;
+	set->context = context;
 	set->count = count;
 	set->remotes = pl_zalloc(allocator, count * sizeof(struct pl_remote *));
 	set->ranges = pl_zalloc(allocator, count * sizeof(*set->ranges));
@@ -140,7 +141,7 @@ int pl_remote_set_import(struct pl_peer *peer, const void *blob, size_t length, 
 			NULL, "pass the blob as pl_regions_share() wrote it, with its length",
 			count == -EBADMSG ? "the blob's checksum is wrong" : "these %zu bytes are no blob of regions",
 			length);
-	set = set_new(&context->allocator, (size_t)count);
+	set = set_new(context, (size_t)count);
 	tokens = pl_alloc(&context->allocator, (size_t)count * sizeof(*tokens));
 	if (!set || !tokens) {
 		pl_free(&context->allocator, tokens);
@@ -205,11 +206,14 @@ int pl_remote_set_find(const struct pl_remote_set *set, uint64_t address, uint64
 
 void pl_remote_set_release(struct pl_remote_set *set)
 {
-	if (!set)
+	const struct pl_allocator *allocator;
+
+	if (!set || pl_context_forked(set->context))
 		return;
+	allocator = &set->context->allocator;
 	for (size_t i = 0; set->remotes && i < set->count; i++)
 		pl_remote_release(set->remotes[i]);
-	pl_free(set->allocator, set->remotes);
-	pl_free(set->allocator, set->ranges);
-	pl_free(set->allocator, set);
+	pl_free(allocator, set->remotes);
+	pl_free(allocator, set->ranges);
+	pl_free(allocator, set);
 }

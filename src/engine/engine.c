@@ -345,6 +345,7 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	pl_list_init(&engine->tasks);
 	pl_list_init(&engine->submitted);
 	pl_list_init(&engine->taken);
+	pl_list_init(&engine->due_tasks);
 	pl_list_init(&engine->gathered);
 	pl_list_init(&engine->handed_tasks);
 	pl_list_init(&engine->due);

@@ -113,9 +113,9 @@ struct pl_engine {
 
 	struct pl_lock task_lock;
 	struct pl_list tasks;
-	atomic_uint task_count;   /* of `tasks`, `submitted` and `taken` */
+	atomic_uint task_count;   /* of `tasks`, `submitted`, `due_tasks` and `taken` */
 	struct pl_list submitted; /* tasks of pl_engine_submit(), which are taken together */
-	atomic_uint submitted_count;
+	unsigned submitted_count;
 	struct pl_list handed_tasks; /* for the engine's own thread */
 	struct pl_list due;       /* sources to which that thread reports EPOLLOUT; the engine's lock protects them */
 	atomic_uint handed_count; /* number of both */
@@ -161,6 +161,7 @@ struct pl_engine {
 	/* Submitted tasks that the lock's holder runs next. They count in task_count until the last one begins. */
 	struct pl_list taken;
 	unsigned taken_count;
+	struct pl_list due_tasks; /* posted tasks that run behind those, before later submitted ones; task_lock */
 	/* Completions of the batch that are not queued yet; of the core. */
 	struct pl_list gathered;
 	unsigned gathered_count;

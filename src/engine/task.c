@@ -28,19 +28,6 @@ static struct pl_task *find_task(const struct pl_list *tasks, void (*kind)(struc
 	return NULL;
 }
 
-/* Takes such a task of a list. */
-static struct pl_task *take_task(struct pl_engine *engine, struct pl_list *tasks, void (*kind)(struct pl_task *))
-{
-	struct pl_task *found;
-
-	pl_lock_take(&engine->task_lock);
-	found = find_task(tasks, kind);
-	if (found)
-		remove_task(engine, found);
-	pl_lock_release(&engine->task_lock);
-	return found;
-}
-
 static void run_task(struct pl_engine *engine, struct pl_task *task)
 {
 	/*
@@ -54,26 +41,9 @@ static void run_task(struct pl_engine *engine, struct pl_task *task)
 
 /* -- submitted tasks ------------------------------------------------------------------------------- */
 
-/* Takes all submitted tasks, so that the lock is taken once for them. They count as queued until the last one begins. */
-static void take_submitted(struct pl_engine *engine)
+/* Runs a task of `taken`. */
+static void run_submitted(struct pl_engine *engine, struct pl_task *task)
 {
-	pl_lock_take(&engine->task_lock);
-	pl_list_splice(&engine->taken, &engine->submitted);
-	engine->taken_count += atomic_exchange_explicit(&engine->submitted_count, 0, memory_order_relaxed);
-	pl_lock_release(&engine->task_lock);
-}
-
-/* Runs the next submitted task, or the next one with that function. Returns false if there is none. */
-static bool run_submitted(struct pl_engine *engine, void (*kind)(struct pl_task *))
-{
-	struct pl_task *task = find_task(&engine->taken, kind);
-
-	if (!task && atomic_load_explicit(&engine->submitted_count, memory_order_relaxed)) {
-		take_submitted(engine);
-		task = find_task(&engine->taken, kind);
-	}
-	if (!task)
-		return false;
 	pl_list_remove(&task->link);
 	if (pl_list_empty(&engine->taken)) {
 		atomic_fetch_sub(&engine->task_count, engine->taken_count);
@@ -81,14 +51,13 @@ static bool run_submitted(struct pl_engine *engine, void (*kind)(struct pl_task 
 	}
 	pl_engine_tick(engine);
 	task->run(task);
-	return true;
 }
 
 static void list_submitted(struct pl_engine *engine, struct pl_task *task)
 {
 	pl_lock_take(&engine->task_lock);
 	pl_list_append(&engine->submitted, &task->link);
-	atomic_fetch_add_explicit(&engine->submitted_count, 1, memory_order_relaxed);
+	engine->submitted_count++;
 	atomic_fetch_add(&engine->task_count, 1);
 	pl_lock_release(&engine->task_lock);
 }
@@ -111,21 +80,54 @@ void pl_engine_submit(struct pl_engine *engine, struct pl_task *task)
 
 /* -- running --------------------------------------------------------------------------------------- */
 
-/* Runs at most `most` queued tasks, the submitted ones first. Returns true if it ran any. */
+/*
+ * Takes the next posted task that is due, or the next one with that function. If there is none, takes all submitted tasks, so that
+ * the lock is taken once for them, and makes all posted ones due behind them. Later submitted ones wait for those: an endless stream
+ * of them would hold up posted tasks for ever. Returns NULL if no posted task is next.
+ */
+static struct pl_task *take_posted(struct pl_engine *engine, void (*kind)(struct pl_task *))
+{
+	struct pl_task *found;
+
+	pl_lock_take(&engine->task_lock);
+	found = find_task(&engine->due_tasks, kind);
+	if (!found) {
+		pl_list_splice(&engine->taken, &engine->submitted);
+		engine->taken_count += engine->submitted_count;
+		engine->submitted_count = 0;
+		pl_list_splice(&engine->due_tasks, &engine->tasks);
+		if (!find_task(&engine->taken, kind))
+			found = find_task(&engine->due_tasks, kind);
+	}
+	if (found)
+		remove_task(engine, found);
+	pl_lock_release(&engine->task_lock);
+	return found;
+}
+
+/* Runs the next task, or the next one with that function. Returns false if there is none. */
+static bool run_next_task(struct pl_engine *engine, void (*kind)(struct pl_task *))
+{
+	struct pl_task *submitted = find_task(&engine->taken, kind), *posted = NULL;
+
+	if (!submitted) {
+		posted = take_posted(engine, kind);
+		submitted = posted ? NULL : find_task(&engine->taken, kind);
+	}
+	if (posted)
+		run_task(engine, posted);
+	else if (submitted)
+		run_submitted(engine, submitted);
+	return posted || submitted;
+}
+
+/* Runs at most `most` queued tasks. Returns true if it ran any. */
 static bool run_some_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *), unsigned most)
 {
 	bool any = false;
 
-	while (most-- && atomic_load(&engine->task_count)) {
-		if (!run_submitted(engine, kind)) {
-			struct pl_task *task = take_task(engine, &engine->tasks, kind);
-
-			if (!task)
-				break;
-			run_task(engine, task);
-		}
+	while (most-- && atomic_load(&engine->task_count) && run_next_task(engine, kind))
 		any = true;
-	}
 	return any;
 }
 
@@ -270,12 +272,24 @@ void pl_source_hand_over(struct pl_source *source)
 	wake_thread(engine);
 }
 
+static struct pl_task *take_handed_task(struct pl_engine *engine)
+{
+	struct pl_task *task;
+
+	pl_lock_take(&engine->task_lock);
+	task = find_task(&engine->handed_tasks, NULL);
+	if (task)
+		remove_task(engine, task);
+	pl_lock_release(&engine->task_lock);
+	return task;
+}
+
 static void run_handed_tasks(struct pl_engine *engine)
 {
 	bool outer = !engine->poll_time || pl_engine_begin_batch(engine);
 	struct pl_task *task;
 
-	for (unsigned most = TASKS_OF_A_BATCH; most && (task = take_task(engine, &engine->handed_tasks, NULL)); most--)
+	for (unsigned most = TASKS_OF_A_BATCH; most && (task = take_handed_task(engine)); most--)
 		run_task(engine, task);
 	pl_engine_end_batch(engine, outer);
 }

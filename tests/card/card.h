@@ -165,6 +165,7 @@ struct card_cq {
 	_Atomic unsigned head; /* read without the lock */
 	unsigned tail, size, most;
 	bool armed, overrun;
+	_Atomic bool stalled; /* card_hold_requests() */
 	unsigned unacknowledged;
 	uint64_t last; /* time of the last entry */
 };
@@ -248,6 +249,11 @@ void card_faults_next(enum card_fault fault, unsigned count);
  * none.
  */
 void card_hold_received(struct ibv_cq *cq);
+/*
+ * Holds requests that are posted from now on to the queue pairs of a completion queue. They are done when it is polled next, before the
+ * poll looks.
+ */
+void card_hold_requests(struct ibv_cq *cq);
 /*
  * From now on each poll of the queue finds completions of another queue pair, as if other peers filled it faster than it is
  * served: `before` of them before its own, the others behind. NULL: none.

@@ -54,6 +54,14 @@ void card_hold_received(struct ibv_cq *cq)
 	hold(cq);
 }
 
+void card_hold_requests(struct ibv_cq *cq)
+{
+	void (*hold)(struct ibv_cq * cq);
+
+	find_function("standin_card_hold_requests", &hold);
+	hold(cq);
+}
+
 void card_crowd(struct ibv_cq *cq, unsigned before)
 {
 	void (*crowd)(struct ibv_cq * cq, unsigned before);

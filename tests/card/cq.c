@@ -66,6 +66,21 @@ void standin_card_hold_received(struct ibv_cq *cq)
 	pthread_mutex_unlock(&card_lock);
 }
 
+void standin_card_hold_requests(struct ibv_cq *cq)
+{
+	atomic_store(&((struct card_cq *)cq)->stalled, true);
+}
+
+/* Does the requests that card_hold_requests() holds. */
+static void cq_do_held(struct card_cq *cq)
+{
+	if (!atomic_exchange(&cq->stalled, false))
+		return;
+	for (struct card_qp *qp = card_qp_next(NULL); qp; qp = card_qp_next(qp))
+		if (qp->base.send_cq == &cq->base)
+			card_pump(qp);
+}
+
 void standin_card_crowd(struct ibv_cq *cq, unsigned before)
 {
 	pthread_mutex_lock(&card_lock);
@@ -182,9 +197,10 @@ int card_poll(struct ibv_cq *base, int count, struct ibv_wc *wc)
 	int got = 0;
 
 	/* As with a card, whose driver reads memory: threads that poll in vain do not hinder the others. */
-	if (atomic_load(&cq->head) == cq->tail && !crowded)
+	if (atomic_load(&cq->head) == cq->tail && !crowded && !atomic_load(&cq->stalled))
 		return 0;
 	pthread_mutex_lock(&card_lock);
+	cq_do_held(cq);
 	if (card_happens(CARD_POLL)) {
 		pthread_mutex_unlock(&card_lock);
 		return -1;

@@ -404,9 +404,15 @@ static bool run_first(struct card_qp *qp)
 	return true;
 }
 
+/* True if the requests of the queue pair are held. Those of a failed one are returned. */
+static bool is_stalled(const struct card_qp *qp)
+{
+	return qp->base.state != IBV_QPS_ERR && atomic_load(&((const struct card_cq *)qp->base.send_cq)->stalled);
+}
+
 void card_pump(struct card_qp *qp)
 {
-	if (qp->pumping)
+	if (qp->pumping || is_stalled(qp))
 		return;
 	qp->pumping = true;
 	if (qp->base.state == IBV_QPS_ERR) {

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages that wait for the card, and are cancelled: the card does not get them, also not before the peer is swept. */
+/*
+ * Messages that wait for the card, and are cancelled: the card does not get them, also not before the peer is swept. At its end a peer
+ * sends all others that wait.
+ */
 #include "card/card.h"
 #include "card/settings.h"
 #include "core/fabric.h"
+#include "fabric/verbs/endpoint.h"
 #include "support/cases.h"
 #include "support/pair.h"
 
 #define LIMIT 20 /* seconds, times slowness() */
 #define LENGTH 64u
-#define MESSAGES 3u
+#define WAITING 3u
+#define MESSAGES 20u
 
 static struct pl_operation *send_tag(struct pl_peer *peer, uint64_t tag, const struct pl_attributes *attributes)
 {
@@ -25,7 +30,7 @@ static void waiting_message(void *argument)
 {
 	const unsigned cancelled = *(const unsigned *)argument;
 	struct pl_attributes more = PL_ATTRIBUTES_INIT;
-	struct pl_operation *sends[MESSAGES], *received;
+	struct pl_operation *sends[WAITING], *received;
 	struct pl_completion receipt;
 	struct pl_peer *peer;
 	struct pl_error error;
@@ -38,11 +43,11 @@ static void waiting_message(void *argument)
 	pl_engine_lock(peer->home);
 	sent = peer->sent;
 	pl_engine_unlock(peer->home);
-	for (unsigned i = 0; i < MESSAGES - 1; i++)
+	for (unsigned i = 0; i < WAITING - 1; i++)
 		sends[i] = send_tag(peer, i + 1, &more);
 	pl_engine_lock(peer->home);
 	check_number(atomic_load(&sends[0]->state), PL_RUNNING);
-	sends[MESSAGES - 1] = send_tag(peer, MESSAGES, NULL);
+	sends[WAITING - 1] = send_tag(peer, WAITING, NULL);
 	if (cancelled) {
 		/* As pl_cancel() does, except that other tasks are queued. */
 		pl_peer_begin_stopping(peer);
@@ -50,7 +55,7 @@ static void waiting_message(void *argument)
 		pl_peer_end_stopping_one(peer);
 	}
 	pl_engine_unlock(peer->home);
-	for (unsigned tag = 1; tag <= MESSAGES; tag++) {
+	for (unsigned tag = 1; tag <= WAITING; tag++) {
 		if (tag == cancelled)
 			continue;
 		check_ok(pl_receive(pair.environment.far_peer, 0, 0, &(struct pl_buffer){ pair.far.region, 0, LENGTH },
@@ -59,22 +64,60 @@ static void waiting_message(void *argument)
 		complete(&pair.environment, received, &receipt);
 		check_number(receipt.tag, tag);
 	}
-	for (unsigned i = 0; i < MESSAGES; i++)
+	for (unsigned i = 0; i < WAITING; i++)
 		check_status(await(&pair.environment, sends[i], NULL, &error), i + 1 == cancelled ? -ECANCELED : 0,
 			     &error);
 	/* The window has room for the message that was not sent. */
-	check_number(peer->sent - sent, MESSAGES - (cancelled > 0));
+	check_number(peer->sent - sent, WAITING - (cancelled > 0));
+	pair_close(&pair);
+}
+
+/* The card has begun neither the write nor the messages behind it when the program closes the peer. */
+static void close_behind_write(void *argument)
+{
+	const unsigned count = *(const unsigned *)argument;
+	struct pl_operation *write, *messages[MESSAGES], *received;
+	const struct verbs_endpoint *near;
+	struct pl_completion receipt;
+	struct pl_error error;
+	struct pair pair;
+
+	pair_open(&pair, &card_manual, LENGTH);
+	near = verbs_endpoint_of(pair.environment.near_peer->endpoint);
+	check_number(near->rail_count, 1);
+	card_hold_requests(near->rails[0].queue->cq);
+	check_ok(pl_write(pair.environment.near_peer,
+			  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, LENGTH }, NULL, &write, &error),
+		 &error);
+	for (unsigned i = 0; i < count; i++)
+		messages[i] = send_tag(pair.environment.near_peer, i, NULL);
+	check_number(atomic_load(&write->state), PL_RUNNING);
+	check_number(pl_list_empty(&near->waiting), count == 1);
+	pl_peer_close(pair.environment.near_peer);
+	pair.environment.near_peer = NULL;
+	for (unsigned i = 0; i < count; i++) {
+		check_ok(pl_receive(pair.environment.far_peer, 0, 0, &(struct pl_buffer){ pair.far.region, 0, LENGTH },
+				    NULL, &received, &error),
+			 &error);
+		complete(&pair.environment, received, &receipt);
+		check_number(receipt.tag, i);
+	}
+	fail_with(&pair.environment, write, -ECANCELED);
+	for (unsigned i = 0; i < count; i++)
+		await(&pair.environment, messages[i], NULL, &error);
 	pair_close(&pair);
 }
 
 int main(void)
 {
-	static const unsigned none = 0, first = 1, second = 2;
+	static const unsigned none = 0, first = 1, second = 2, one = 1, many = MESSAGES;
 	static const struct test_case cases[] = {
 		{ "waiting-message", waiting_message, &none, LIMIT },
 		{ "waiting-message-cancelled", waiting_message, &first, LIMIT },
 		/* The frames of several messages go together in one SEND. */
 		{ "second-message-cancelled", waiting_message, &second, LIMIT },
+		{ "close-behind-write", close_behind_write, &one, LIMIT },
+		{ "close-many-behind-write", close_behind_write, &many, LIMIT },
 	};
 
 	return cases_run("cancel", cases, sizeof(cases) / sizeof(cases[0]));

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -29,17 +31,49 @@ struct rig {
 	struct pl_listener *listener;
 	struct pl_peer *peer, *accepted;
 	struct pl_remote *remote;
+	struct pl_remote_set *set;
 	struct pl_vector *vector;
 	struct pl_publisher *publisher;
 	struct pl_subscriber *subscriber;
 	struct pl_stream_frame *frame, *loan; /* that the program holds */
+	atomic_uint releases;                 /* calls of the program's allocator for `user` that free memory */
 	char address[80];
 };
 
 static struct pl_error error;
 
+static void *fork_allocate(size_t size, void *user)
+{
+	(void)user;
+	return malloc(size);
+}
+
+static void *fork_reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void fork_release(void *pointer, void *user)
+{
+	struct rig *rig = user;
+
+	atomic_fetch_add(&rig->releases, 1);
+	free(pointer);
+}
+
+static void import_rig_set(struct rig *rig)
+{
+	uint8_t blob[PL_REGIONS_BLOB_SIZE(1)];
+	size_t length = sizeof(blob);
+
+	assert_int_equal(pl_regions_share(&rig->target, 1, NULL, blob, &length, &error), 0);
+	assert_int_equal(pl_remote_set_import(rig->peer, blob, length, 0, &rig->set, &error), 0);
+}
+
 static void open_rig(struct rig *rig, const char *fabric)
 {
+	const struct pl_allocator allocator = { fork_allocate, fork_reallocate, fork_release, rig };
 	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_subscriber_options subscriber = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_options options = PL_OPTIONS_INIT;
@@ -51,6 +85,7 @@ static void open_rig(struct rig *rig, const char *fabric)
 	/* Released frames give credits to the publisher. */
 	subscriber.push = true;
 	assert_int_equal(pl_open(&rig->owner, &options, &error), 0);
+	options.allocator = &allocator;
 	assert_int_equal(pl_open(&rig->user, &options, &error), 0);
 	assert_int_equal(pl_region_allocate(rig->owner, LENGTH, PL_ACCESS_ALL, &rig->target, &error), 0);
 	assert_int_equal(pl_region_allocate(rig->user, LENGTH, PL_ACCESS_LOCAL, &rig->source, &error), 0);
@@ -60,6 +95,7 @@ static void open_rig(struct rig *rig, const char *fabric)
 	assert_int_equal(pl_accept(rig->listener, UINT64_MAX, &rig->accepted, &error), 0);
 	assert_int_equal(pl_region_share(rig->target, NULL, token, &length, &error), 0);
 	assert_int_equal(pl_remote_import(rig->peer, token, length, 0, &rig->remote, &error), 0);
+	import_rig_set(rig);
 	assert_int_equal(pl_vector_prepare(rig->peer, PL_KIND_WRITE,
 					   &(struct pl_transfer){ rig->remote, 0, rig->source, 0, 8 }, 1, &rig->vector,
 					   &error),
@@ -69,14 +105,20 @@ static void open_rig(struct rig *rig, const char *fabric)
 	assert_int_equal(pl_subscriber_open(rig->peer, "s", &subscriber, UINT64_MAX, &rig->subscriber, &error), 0);
 }
 
-/* Calls, in the child, the functions that end objects, as exit handlers and destructors do. */
+/*
+ * Calls, in the child, the functions that end objects, as exit handlers and destructors do. None of them calls the program's
+ * allocator, whose locks another thread of the parent may have held.
+ */
 static int end_all(const struct rig *rig)
 {
+	const unsigned releases = atomic_load(&rig->releases);
+
 	pl_frame_release(rig->frame);
 	pl_frame_discard(rig->loan);
 	pl_subscriber_close(rig->subscriber);
 	pl_publisher_close(rig->publisher);
 	pl_vector_free(rig->vector);
+	pl_remote_set_release(rig->set);
 	pl_remote_release(rig->remote);
 	pl_peer_close(rig->peer);
 	pl_peer_close(rig->accepted);
@@ -85,7 +127,7 @@ static int end_all(const struct rig *rig)
 		return 1;
 	pl_close(rig->user);
 	pl_close(rig->owner);
-	return 0;
+	return atomic_load(&rig->releases) != releases;
 }
 
 static bool failed_as_forked(int rc)
@@ -175,6 +217,7 @@ static void run(const char *fabric)
 	expect_whole(&rig, 2);
 	run_child(&rig, end_all);
 	expect_whole(&rig, 3);
+	pl_remote_set_release(rig.set);
 	pl_close(rig.user);
 	pl_close(rig.owner);
 }

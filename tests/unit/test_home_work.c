@@ -51,7 +51,7 @@ static void run_first(struct pl_task *task)
 	struct order *order = pl_container_of(task, struct order, first);
 
 	order->letters[order->count++] = '1';
-	check_number(atomic_load(&order->engine->submitted_count), 0);
+	check_number(order->engine->submitted_count, 0);
 	check_number(atomic_load(&order->engine->task_count), 4);
 	check(pl_engine_run_tasks(order->engine, run_second));
 	check(!pl_engine_run_tasks(order->engine, run_second));
@@ -83,6 +83,78 @@ static void taken_together(void *unused)
 	check_number(order.count, 5);
 	pl_engine_stop(order.engine);
 	pl_engine_close(order.engine);
+}
+
+struct stream {
+	struct pl_engine *engine;
+	struct pl_task first, second, withdrawn, posted, last;
+	char letters[8];
+	int count;
+};
+
+static void stream_run_second(struct pl_task *task)
+{
+	struct stream *stream = pl_container_of(task, struct stream, second);
+
+	stream->letters[stream->count++] = '2';
+}
+
+static void stream_run_posted(struct pl_task *task)
+{
+	struct stream *stream = pl_container_of(task, struct stream, posted);
+
+	stream->letters[stream->count++] = 'p';
+}
+
+static void stream_run_last(struct pl_task *task)
+{
+	struct stream *stream = pl_container_of(task, struct stream, last);
+
+	stream->letters[stream->count++] = 'l';
+}
+
+static void stream_run_withdrawn(struct pl_task *task)
+{
+	struct stream *stream = pl_container_of(task, struct stream, withdrawn);
+
+	stream->letters[stream->count++] = 'w';
+}
+
+static void stream_run_first(struct pl_task *task)
+{
+	struct stream *stream = pl_container_of(task, struct stream, first);
+
+	stream->letters[stream->count++] = '1';
+	pl_engine_withdraw(stream->engine, &stream->withdrawn);
+	pl_engine_submit(stream->engine, &stream->second);
+	pl_engine_post(stream->engine, &stream->last);
+}
+
+/*
+ * Submitted tasks that come while others run wait for the tasks that were posted before, so that a stream of them does not hold those
+ * up. No task overtakes a submitted one that was queued earlier, also if another task was withdrawn.
+ */
+static void posted_in_turn(void *unused)
+{
+	struct stream stream = { .count = 0 };
+	struct pl_error error;
+
+	(void)unused;
+	check_ok(pl_engine_open(&pl_system_allocator, false, 0, &stream.engine, &error), &error);
+	pl_task_init(&stream.first, stream_run_first);
+	pl_task_init(&stream.second, stream_run_second);
+	pl_task_init(&stream.withdrawn, stream_run_withdrawn);
+	pl_task_init(&stream.posted, stream_run_posted);
+	pl_task_init(&stream.last, stream_run_last);
+	pl_engine_lock(stream.engine);
+	pl_engine_post(stream.engine, &stream.withdrawn);
+	pl_engine_post(stream.engine, &stream.posted);
+	pl_engine_submit(stream.engine, &stream.first);
+	pl_engine_unlock(stream.engine);
+	check(strcmp(stream.letters, "1p2l") == 0);
+	check_number(atomic_load(&stream.engine->task_count), 0);
+	pl_engine_stop(stream.engine);
+	pl_engine_close(stream.engine);
 }
 
 /* -- completions ------------------------------------------------------------------------------------ */
@@ -329,6 +401,7 @@ static const bool yes = true, no = false;
 
 static const struct test_case cases[] = {
 	{ "taken-together", taken_together, NULL, 20 },
+	{ "posted-in-turn", posted_in_turn, NULL, 20 },
 	{ "completed-together", completed_together, NULL, 60 },
 	{ "completed-meanwhile", completed_meanwhile, NULL, 60 },
 	{ "completed-beside", completed_beside, NULL, 60 },

@@ -222,7 +222,7 @@ static void drop_list(struct verbs_endpoint *endpoint, struct pl_list *list, boo
 	pl_list_for_each_safe(at, next, list) {
 		struct verbs_work *work = pl_list_entry(at, struct verbs_work, link);
 
-		if (all || canceled(work))
+		if (all || (canceled(work) && !verbs_work_outlives(endpoint, work)))
 			verbs_work_drop(endpoint, work, all);
 	}
 }
@@ -252,8 +252,8 @@ static void verbs_sweep(struct pl_endpoint *base)
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		drop_list(endpoint, &endpoint->rails[i].held, false);
 	endpoint->flushing = flushing;
-	/* Only the card knows when it no longer uses a buffer. */
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
+	/* Only the card knows when it no longer uses a buffer. A close sends the last messages first: end_link(). */
+	for (unsigned i = 0; i < endpoint->rail_count && !verbs_is_lost(endpoint); i++)
 		if (any_canceled(&endpoint->rails[i].posted))
 			verbs_fail(&endpoint->rails[i], "a cancelled operation needs its buffer back");
 	verbs_flush(endpoint);
@@ -311,9 +311,12 @@ static void end_link_at_once(struct verbs_rail *rail)
 static void end_link(struct verbs_rail *rail)
 {
 	uint64_t deadline = pl_now() + FAREWELL;
+	bool late = false;
 
-	while (rail->link == VERBS_UP && rail->frames && pl_now() < deadline)
+	while (rail->link == VERBS_UP && rail->frames && !late) {
 		verbs_cq_poll(rail->queue);
+		late = pl_now() >= deadline;
+	}
 	rail->endpoint->closing = true;
 	verbs_fail(rail, "the connection was closed");
 	deadline = pl_now() + FLUSH_LIMIT;

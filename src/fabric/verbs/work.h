@@ -127,15 +127,6 @@ static inline bool verbs_unnumbered(const struct verbs_work *work)
 	return work->kind == VERBS_FRAME && work->frame.type >= PL_FRAME_FENCE && work->frame.type <= PL_FRAME_KEY;
 }
 
-/*
- * True if another chunk failed the operation, or the operation was stopped: the work must not be posted. A peer that refused one
- * chunk refuses all, and each refusal costs a connection.
- */
-static inline bool verbs_operation_failed(const struct verbs_work *work)
-{
-	return work->operation && atomic_load(&work->operation->status);
-}
-
 /* True if the work has a number among the frames of the peer: a frame, or a write that notifies. */
 static inline bool verbs_has_number(const struct verbs_work *work)
 {

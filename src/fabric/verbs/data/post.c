@@ -321,7 +321,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (batch->count == VERBS_LIST || pl_list_empty(&endpoint->waiting))
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
-	if (verbs_operation_failed(work)) {
+	if (verbs_operation_failed(endpoint, work)) {
 		verbs_work_drop(endpoint, work, false);
 		return true;
 	}

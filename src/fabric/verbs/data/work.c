@@ -60,6 +60,14 @@ bool verbs_work_skip(struct verbs_work *work)
 	return true;
 }
 
+bool verbs_work_outlives(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	/* A frame of NOTIFY for a write waits once its bytes are there. A large message cannot be read any more. */
+	return work->kind == VERBS_FRAME &&
+	       (work->frame.type == PL_FRAME_EAGER || work->frame.type == PL_FRAME_NOTIFY) &&
+	       verbs_is_leaving(endpoint);
+}
+
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length)
 {
 	struct verbs_work *rest = verbs_work_new(endpoint, work->kind, work->operation);
