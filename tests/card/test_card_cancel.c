@@ -12,7 +12,7 @@
 
 #define LIMIT 20 /* seconds, times slowness() */
 #define LENGTH 64u
-#define TAG_OF_NEXT 2u
+#define WAITING 3u
 #define MESSAGES 20u
 
 static struct pl_operation *send_tag(struct pl_peer *peer, uint64_t tag, const struct pl_attributes *attributes)
@@ -25,12 +25,12 @@ static struct pl_operation *send_tag(struct pl_peer *peer, uint64_t tag, const s
 	return operation;
 }
 
-/* A message of PL_MORE waits for the next one. The engine posts submitted messages before it sweeps. */
+/* Messages of PL_MORE wait for the next one. The engine posts submitted messages before it sweeps. */
 static void waiting_message(void *argument)
 {
-	const bool cancel = *(const bool *)argument;
+	const unsigned cancelled = *(const unsigned *)argument;
 	struct pl_attributes more = PL_ATTRIBUTES_INIT;
-	struct pl_operation *first, *next, *received;
+	struct pl_operation *sends[WAITING], *received;
 	struct pl_completion receipt;
 	struct pl_peer *peer;
 	struct pl_error error;
@@ -43,28 +43,32 @@ static void waiting_message(void *argument)
 	pl_engine_lock(peer->home);
 	sent = peer->sent;
 	pl_engine_unlock(peer->home);
-	first = send_tag(peer, 1, &more);
+	for (unsigned i = 0; i < WAITING - 1; i++)
+		sends[i] = send_tag(peer, i + 1, &more);
 	pl_engine_lock(peer->home);
-	check_number(atomic_load(&first->state), PL_RUNNING);
-	next = send_tag(peer, TAG_OF_NEXT, NULL);
-	if (cancel) {
+	check_number(atomic_load(&sends[0]->state), PL_RUNNING);
+	sends[WAITING - 1] = send_tag(peer, WAITING, NULL);
+	if (cancelled) {
 		/* As pl_cancel() does, except that other tasks are queued. */
 		pl_peer_begin_stopping(peer);
-		pl_operation_stop(first, -ECANCELED, NULL);
+		pl_operation_stop(sends[cancelled - 1], -ECANCELED, NULL);
 		pl_peer_end_stopping_one(peer);
 	}
 	pl_engine_unlock(peer->home);
-	for (uint64_t tag = cancel ? TAG_OF_NEXT : 1; tag <= TAG_OF_NEXT; tag++) {
+	for (unsigned tag = 1; tag <= WAITING; tag++) {
+		if (tag == cancelled)
+			continue;
 		check_ok(pl_receive(pair.environment.far_peer, 0, 0, &(struct pl_buffer){ pair.far.region, 0, LENGTH },
 				    NULL, &received, &error),
 			 &error);
 		complete(&pair.environment, received, &receipt);
 		check_number(receipt.tag, tag);
 	}
-	check_status(await(&pair.environment, first, NULL, &error), cancel ? -ECANCELED : 0, &error);
-	complete(&pair.environment, next, NULL);
+	for (unsigned i = 0; i < WAITING; i++)
+		check_status(await(&pair.environment, sends[i], NULL, &error), i + 1 == cancelled ? -ECANCELED : 0,
+			     &error);
 	/* The window has room for the message that was not sent. */
-	check_number(peer->sent - sent, cancel ? 1 : 2);
+	check_number(peer->sent - sent, WAITING - (cancelled > 0));
 	pair_close(&pair);
 }
 
@@ -106,11 +110,12 @@ static void close_behind_write(void *argument)
 
 int main(void)
 {
-	static const bool no = false, yes = true;
-	static const unsigned one = 1, many = MESSAGES;
+	static const unsigned none = 0, first = 1, second = 2, one = 1, many = MESSAGES;
 	static const struct test_case cases[] = {
-		{ "waiting-message", waiting_message, &no, LIMIT },
-		{ "waiting-message-cancelled", waiting_message, &yes, LIMIT },
+		{ "waiting-message", waiting_message, &none, LIMIT },
+		{ "waiting-message-cancelled", waiting_message, &first, LIMIT },
+		/* The frames of several messages go together in one SEND. */
+		{ "second-message-cancelled", waiting_message, &second, LIMIT },
 		{ "close-behind-write", close_behind_write, &one, LIMIT },
 		{ "close-many-behind-write", close_behind_write, &many, LIMIT },
 	};

@@ -225,6 +225,14 @@ def test_working_set():
         for size, used in [('1M', 1 << 20), ('100K', 65536), ('1', 65536)]:
             row, = rows(*arguments, '--working-set', size)
             assert row['verified'] is True and row['working_set'] == used
+        # More slots than messages in flight, and more messages than slots: each slot has its content.
+        row, = rows(*arguments, '--iterations', '300', '--working-set', '3M', '--both-ways',
+                    *(['--touch'] if operation != 'write' else []))
+        assert row['verified'] is True and row['working_set'] == 3 << 20
+    arguments = ['--size', '4K', '--depth', '4', '--vector', '3', '--peers', '2', '--iterations', '99', '--validate']
+    assert rows('--op', 'write', *arguments, '--working-set', '1M')[0]['verified'] is True
+    text = run('bench', '--op', 'read', '--size', '64K', '--latency', '--working-set', '8M', *FEW).stdout
+    assert 'a working set of 8M' in text
     row, = rows('--op', 'read', '--size', '64K', '--latency', '--working-set', '8M', *FEW)
     assert row['working_set'] == 8 << 20
     for arguments in [('--latency',), ('--op', 'fetch-add'), ('--op', 'register')]:

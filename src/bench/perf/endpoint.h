@@ -37,7 +37,8 @@ struct bench_peer {
 	uint64_t completed, first, last;
 	struct stats *stats; /* NULL: the peer is the only one */
 	uint64_t received;   /* data messages */
-	uint64_t requests;   /* scattered operations: posted in this run, warm-up included */
+	/* Operations posted in this run, warm-up included: scattered ones, and those that take slots in turn. */
+	uint64_t requests;
 };
 
 struct bench_endpoint {

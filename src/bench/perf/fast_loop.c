@@ -8,7 +8,7 @@ bool bench_fast_loop_fits(const struct bench_endpoint *ep)
 
 	return plan->operation->fast_loop && pipeline->stats && !pipeline->stopped && !pipeline->pools[0].free_count &&
 	       !ep->settings.rate && !plan->touch && ep->peer_count == 1 && plan->connections == 1 &&
-	       plan->vector == 1 && plan->post_list == 1;
+	       plan->vector == 1 && plan->post_list == 1 && !ep->layout.turns;
 }
 
 int bench_fast_loop_run(struct bench_endpoint *ep)

@@ -18,7 +18,8 @@ bool bench_plan_allows_working_set(const struct bench_plan *plan)
 {
 	const struct bench_operation *operation = plan->operation;
 
-	return !bench_plan_pingpong(plan) && !operation->atomic && !operation->scattered &&
+	/* Both ends know the slot of a message whose latency counts, with one in flight, too. */
+	return !(plan->latency && operation->pingpong) && !operation->atomic && !operation->scattered &&
 	       !bench_operation_sequential(operation);
 }
 
@@ -94,4 +95,5 @@ void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layou
 	layout->receives = 0;
 	if (plan->operation->needs_receive)
 		layout->receives = CLI_MIN(plan->depth, RECEIVES_MAX);
+	layout->turns = plan->working_set && layout->slots > (layout->receives ? layout->receives : messages);
 }

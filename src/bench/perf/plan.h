@@ -40,6 +40,7 @@ struct bench_run_settings {
 struct bench_layout {
 	uint64_t stride, slots, window;
 	uint32_t receives; /* posted for each peer that sends */
+	bool turns;        /* more slots than operations in flight: each message takes the slot behind the last one */
 };
 
 bool bench_plan_valid(const struct bench_plan *plan);

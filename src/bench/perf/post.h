@@ -5,16 +5,27 @@
 
 #include "bench/perf/endpoint.h"
 
+/* Gives an operation the slots behind those of the last operation with the same peer. */
+static inline void bench_take_turn(struct bench_endpoint *ep, struct bench_request *request)
+{
+	uint64_t slot = ep->peers[request->peer].requests++ * ep->plan.vector % ep->layout.slots;
+
+	request->remote = slot * ep->layout.stride;
+	request->local = request->peer * ep->layout.window + request->remote;
+}
+
 /* Posts the next operation of a connection.  `more`: another one follows at once.  Returns 0 or a negative errno. */
 static inline __attribute__((always_inline)) int bench_post(struct bench_endpoint *ep, struct bench_number_pool *pool,
 							    bool more)
 {
 	struct bench_pipeline *pipeline = &ep->pipeline;
 	uint32_t number = pool->free[--pool->free_count];
-	const struct bench_request *request = &pipeline->requests[number];
+	struct bench_request *request = &pipeline->requests[number];
 	struct pl_error error;
 	int rc;
 
+	if (ep->layout.turns)
+		bench_take_turn(ep, request);
 	pipeline->attributes.user_data = BENCH_USER_DATA(BENCH_TAG_DATA, number);
 	pipeline->attributes.flags = more ? PL_MORE : 0;
 	rc = ep->plan.operation->post(ep, request, number, ep->plan.vector, &error);

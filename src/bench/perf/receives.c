@@ -3,16 +3,30 @@
 
 #include "bench/perf/progress.h"
 
+uint32_t bench_receive_places(const struct bench_endpoint *ep)
+{
+	return ep->layout.turns ? (uint32_t)ep->layout.slots : ep->layout.receives;
+}
+
 /* Returns the peer of a receive.  Receives are numbered peer by peer. */
 static struct bench_peer *receive_peer(const struct bench_endpoint *ep, uint32_t number)
 {
-	return &ep->peers[number / ep->layout.receives];
+	return &ep->peers[number / bench_receive_places(ep)];
 }
 
 static uint64_t receive_offset(const struct bench_endpoint *ep, uint32_t number)
 {
 	return bench_exposed_offset(ep, receive_peer(ep, number)) +
-	       number % ep->layout.receives % ep->layout.slots * ep->layout.stride;
+	       number % bench_receive_places(ep) % ep->layout.slots * ep->layout.stride;
+}
+
+/* Returns the number of the receive to post after one that took a message: with turns, that of the slot behind the last one. */
+static uint32_t next_receive(const struct bench_endpoint *ep, uint32_t number)
+{
+	uint32_t places = bench_receive_places(ep);
+	uint64_t posted = ep->layout.receives + receive_peer(ep, number)->received - 1;
+
+	return ep->layout.turns ? number / places * places + (uint32_t)(posted % places) : number;
 }
 
 static int post_data_receive(struct bench_endpoint *ep, uint32_t number)
@@ -40,8 +54,9 @@ int bench_receives_post(struct bench_endpoint *ep)
 	ep->repost = false;
 	for (uint32_t i = 0; i < ep->peer_count; i++)
 		ep->peers[i].received = 0;
-	for (uint32_t i = 0; rc == 0 && i < ep->layout.receives * ep->peer_count; i++)
-		rc = post_data_receive(ep, i);
+	for (uint32_t i = 0; i < ep->peer_count; i++)
+		for (uint32_t at = 0; rc == 0 && at < ep->layout.receives; at++)
+			rc = post_data_receive(ep, i * bench_receive_places(ep) + at);
 	return rc;
 }
 
@@ -61,7 +76,7 @@ int bench_receives_complete(struct bench_endpoint *ep, uint32_t number, const st
 	if (ep->plan.touch && !ep->plan.latency)
 		bench_buffer_read(ep, &ep->exposed, receive_offset(ep, number), bytes);
 	if (!ep->plan.latency)
-		return post_data_receive(ep, number);
+		return post_data_receive(ep, next_receive(ep, number));
 	if (bench_receives_repost(ep) < 0)
 		return ep->error.code;
 	ep->repost_number = number;

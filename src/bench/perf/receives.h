@@ -16,6 +16,8 @@
 #define BENCH_MESSAGE_ROUND(round) ((round) << BENCH_MESSAGE_SHIFT & 0xff00ull)
 #define BENCH_MESSAGE_MASK 0xfeull /* matches both data tags, and not the control tag */
 
+/* Returns how many receives of a peer have a number: with turns, one for each slot. */
+uint32_t bench_receive_places(const struct bench_endpoint *ep);
 /* All return 0 or a negative errno. */
 int bench_receives_post(struct bench_endpoint *ep);
 /* Ping-pong: posts the receive of the last message again, after its answer was sent. */

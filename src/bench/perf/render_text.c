@@ -53,6 +53,14 @@ static void set_nanoseconds(struct libscols_line *line, size_t column, uint64_t 
 	cli_table_set(line, column, text);
 }
 
+static void print_working_set(const struct bench_plan *plan)
+{
+	char text[32];
+
+	if (plan->working_set)
+		printf("a working set of %s, ", bench_size_text(text, sizeof(text), plan->working_set));
+}
+
 /* Prints the depth, which by default depends on the size and may differ from row to row. */
 static void print_depth(const struct bench_report *report)
 {
@@ -99,6 +107,7 @@ static void print_bench_header(const struct bench_options *options, const struct
 		printf("until the completion, ");
 	else
 		print_depth(report);
+	print_working_set(plan);
 	if (plan->connections > 1)
 		printf("%u connections%s, ", plan->connections, report->server_count > 1 ? " each" : "");
 	if (plan->post_list > 1)

@@ -107,6 +107,8 @@ uint64_t bench_slots_covered(const struct bench_endpoint *ep, const struct bench
 	const struct bench_number_pool *pools = &ep->pipeline.pools[(peer - ep->peers) * connections];
 	uint64_t used = UINT64_MAX;
 
+	if (ep->layout.turns)
+		return CLI_MIN(peer->requests * ep->plan.vector, ep->layout.slots);
 	/* The first number that a connection did not use ends the covered slots. */
 	for (uint32_t i = 0; i < connections; i++)
 		used = CLI_MIN(used, (uint64_t)pools[i].used * connections + i);
@@ -155,7 +157,7 @@ static bool peer_content_correct(const struct bench_endpoint *ep, const struct b
 
 	theirs.slots = CLI_MIN(peer->result.slots_covered, theirs.slots);
 	if (ep->plan.operation->needs_receive)
-		theirs.slots = CLI_MIN(CLI_MIN(peer->received, ep->layout.receives), ep->layout.slots);
+		theirs.slots = CLI_MIN(CLI_MIN(peer->received, bench_receive_places(ep)), ep->layout.slots);
 	else if (bench_plan_pingpong(&ep->plan))
 		theirs.slots = 1;
 	return bench_pattern_equal(&theirs, ep->exposed.bytes + bench_exposed_offset(ep, peer));

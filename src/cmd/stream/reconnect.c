@@ -105,7 +105,7 @@ static int reconnect_attach(const struct stream_reconnect *reconnect, uint64_t t
 	return pl_subscriber_attach(reconnect->subscriber, reconnect->client->peer, timeout, error);
 }
 
-/* Each of its two steps takes at most `timeout`, and the second one ends at `end`. */
+/* Connects, then attaches: each step takes at most `timeout`, and the second one ends at `end`. */
 static int attempt_again(const struct stream_reconnect *reconnect, uint64_t timeout, uint64_t end,
 			 struct pl_error *error)
 {

@@ -246,6 +246,14 @@ void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame 
 bool verbs_work_skip(struct verbs_work *work);
 /* True for a message that is still sent although the close of the peer has ended its operation. */
 bool verbs_work_outlives(const struct verbs_endpoint *endpoint, const struct verbs_work *work);
+/*
+ * True if another chunk failed the operation, or the operation was stopped: the work must not be posted. A peer that refused one
+ * chunk refuses all, and each refusal costs a connection.
+ */
+static inline bool verbs_operation_failed(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	return work->operation && atomic_load(&work->operation->status) && !verbs_work_outlives(endpoint, work);
+}
 /* Drops listed work whose operation has ended, or all work of a connection that is closed (`last`). Home. */
 void verbs_work_drop(struct verbs_endpoint *endpoint, struct verbs_work *work, bool last);
 /* Shortens a write or read to this many bytes; the rest follows it in the list. */

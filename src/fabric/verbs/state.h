@@ -322,7 +322,7 @@ void verbs_device_free(struct verbs_device *device);
 /* port.c: ports of the devices, and their addresses */
 /* Looks at devices and ports, if the last look is old. Any thread, no lock of the state. */
 void verbs_ports_look(struct verbs_state *state);
-/* The same, always. Returns true if all ports have a device. */
+/* Looks at devices and ports, however old the last look is. Returns true if all ports have a device. */
 bool verbs_ports_look_now(struct verbs_state *state);
 /* True if the last look is too old for a connection, or a device reported a change since. */
 bool verbs_ports_are_old(const struct verbs_state *state);
@@ -483,7 +483,7 @@ void verbs_removal_open(struct verbs_state *state);
 void verbs_removal_close(struct verbs_state *state);
 /* A device came. Called on the first engine: looks for missing devices at once. */
 void verbs_device_appeared(struct verbs_state *state);
-/* A rail needs a removed device: makes a helper look whether it is back, if the last look is old. Any thread, no lock of the state. */
+/* Makes a helper look whether a removed device is back, if the last look is old. Any thread, no lock of the state. */
 void verbs_device_seek(struct verbs_state *state);
 /* Keeps the device open until the second call, without a lock. Returns false if it is gone. */
 bool verbs_device_use(struct verbs_device *device);

@@ -23,7 +23,7 @@ static struct verbs_work *next_of(struct verbs_endpoint *endpoint, const struct 
 	if (pl_list_empty(&endpoint->waiting))
 		return NULL;
 	next = pl_list_first(&endpoint->waiting, struct verbs_work, link);
-	return joins(next) && next->gathered == work->gathered &&
+	return joins(next) && !verbs_operation_failed(endpoint, next) && next->gathered == work->gathered &&
 			       length + PL_FRAME_HEADER + pl_frame_payload(&next->frame) <= VERBS_BUFFER
 		       ? next
 		       : NULL;

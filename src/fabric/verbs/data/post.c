@@ -28,15 +28,6 @@ static void end_waiting_work(struct verbs_endpoint *endpoint, struct verbs_work 
 	pl_operation_pending_done(operation);
 }
 
-/*
- * True if another chunk failed the operation, or the operation was stopped. A peer that refused one chunk refuses all, and each
- * refusal costs a connection.
- */
-static bool operation_has_failed(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
-{
-	return work->operation && atomic_load(&work->operation->status) && !verbs_work_outlives(endpoint, work);
-}
-
 /* -- choice of a rail ----------------------------------------------------------------------------- */
 
 /* Numbered frames stay on one rail while it is up. Another rail takes over once no older frame is pending elsewhere. */
@@ -330,7 +321,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (batch->count == VERBS_LIST || pl_list_empty(&endpoint->waiting))
 		return false;
 	work = pl_list_first(&endpoint->waiting, struct verbs_work, link);
-	if (operation_has_failed(endpoint, work)) {
+	if (verbs_operation_failed(endpoint, work)) {
 		verbs_work_drop(endpoint, work, false);
 		return true;
 	}

@@ -303,8 +303,8 @@ static void look_at_port(struct look *look, struct verbs_device *device, uint8_t
 /* -- devices -------------------------------------------------------------------------------------- */
 
 /*
- * Finds the device's object that is in use, or one of a removed device that is not closed yet. Only looks add devices, and none is
- * closed during a look.
+ * Finds the device's object that is in use, or one of a removed device that is not closed yet. Takes no lock: only looks
+ * add devices, and no device is closed during a look.
  */
 static struct verbs_device *find_device(const struct verbs_state *state, const char *name)
 {
