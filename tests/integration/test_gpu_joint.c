@@ -111,6 +111,33 @@ static void begin_reads(struct pair *pair, struct pl_operation *reads[READS])
 			 &error);
 }
 
+/* Waits for reads that all end well, and checks their bytes. */
+static void complete_reads(struct pair *pair, struct pl_operation *reads[READS])
+{
+	for (unsigned i = 0; i < READS; i++)
+		complete(&pair->environment, reads[i], NULL);
+	pattern_check(pair->near.bytes, SIZE, 1, 0);
+}
+
+/* Waits for reads that end with this status. */
+static void check_reads(struct pair *pair, struct pl_operation *reads[READS], int status)
+{
+	struct pl_error error;
+
+	for (unsigned i = 0; i < READS; i++)
+		check_status(await(&pair->environment, reads[i], NULL, &error), status, &error);
+}
+
+/* Waits for reads of which some end well, and checks the bytes of those. */
+static void check_good_reads(struct pair *pair, struct pl_operation *reads[READS])
+{
+	struct pl_error error;
+
+	for (unsigned i = 0; i < READS; i++)
+		if (await(&pair->environment, reads[i], NULL, &error) == 0)
+			pattern_check(pair->near.bytes + i * LENGTH, LENGTH, 1, i * LENGTH);
+}
+
 /* Returns the copies of a read whose chunks do not join, with so many reads under way. */
 static unsigned copies_of_read(unsigned under_way)
 {
@@ -152,9 +179,7 @@ static void ordinary_memory(void *unused)
 	pl_slots_close(&pair.environment.near->slot_pool);
 	pl_slots_open(&pair.environment.near->slot_pool, &pair.environment.near->allocator, 1);
 	begin_reads(&pair, reads);
-	for (unsigned i = 0; i < READS; i++)
-		complete(&pair.environment, reads[i], NULL);
-	pattern_check(pair.near.bytes, SIZE, 1, 0);
+	complete_reads(&pair, reads);
 	close_ends(&pair);
 }
 
@@ -175,8 +200,7 @@ static void cancelled_reads(void *unused)
 		pl_cancel(reads[i]);
 	pl_poll(pair.environment.near, NULL, 0);
 	gpu_standin.delay(0);
-	for (unsigned i = 0; i < READS; i++)
-		check_status(await(&pair.environment, reads[i], NULL, &error), -ECANCELED, &error);
+	check_reads(&pair, reads, -ECANCELED);
 	bytes_set(pair.near.bytes, POISON, SIZE);
 	check_ok(pl_read(pair.environment.near_peer,
 			 &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SIZE / 2 }, NULL, &last, &error),
@@ -192,18 +216,14 @@ static void cancelled_reads(void *unused)
 static void failed_copy(void *unused)
 {
 	struct pl_operation *reads[READS];
-	struct pl_error error;
 	struct pair pair;
-	unsigned failed = 0;
 
 	(void)unused;
 	open_ends(&pair, &manual);
 	begin_reads(&pair, reads);
 	gpu_standin.fail("copy", 0, UINT32_MAX, FAILED);
-	for (unsigned i = 0; i < READS; i++)
-		failed += await(&pair.environment, reads[i], NULL, &error) == -EFAULT;
+	check_reads(&pair, reads, -EFAULT);
 	gpu_standin.fail("copy", 0, 0, 0);
-	check_number(failed, READS);
 	close_ends(&pair);
 }
 
@@ -264,9 +284,7 @@ static void demoted_chunks(void *unused)
 	open_ends(&pair, &threads);
 	atomic_fetch_add(&near_endpoint(&pair)->joint_copies, READS);
 	begin_reads(&pair, reads);
-	for (unsigned i = 0; i < READS; i++)
-		complete(&pair.environment, reads[i], NULL);
-	pattern_check(pair.near.bytes, SIZE, 1, 0);
+	complete_reads(&pair, reads);
 	check_number(atomic_fetch_sub(&near_endpoint(&pair)->joint_copies, READS), READS);
 	close_ends(&pair);
 }
@@ -275,7 +293,6 @@ static void demoted_chunks(void *unused)
 static void cancelled_copies(void *unused)
 {
 	struct pl_operation *reads[READS];
-	struct pl_error error;
 	struct pair pair;
 
 	(void)unused;
@@ -285,8 +302,7 @@ static void cancelled_copies(void *unused)
 		pl_cancel(reads[i]);
 	check_number(atomic_load(&near_endpoint(&pair)->joint_copies), READS);
 	gpu_standin.delay(0);
-	for (unsigned i = 0; i < READS; i++)
-		check_status(await(&pair.environment, reads[i], NULL, &error), -ECANCELED, &error);
+	check_reads(&pair, reads, -ECANCELED);
 	close_ends(&pair);
 }
 
@@ -294,7 +310,6 @@ static void cancelled_copies(void *unused)
 static void failed_copies(void *unused)
 {
 	struct pl_operation *reads[READS];
-	struct pl_error error;
 	struct pair pair;
 
 	(void)unused;
@@ -302,8 +317,7 @@ static void failed_copies(void *unused)
 	hold_copies(&pair, reads);
 	gpu_standin.fail("copy", 0, UINT32_MAX, FAILED);
 	gpu_standin.delay(0);
-	for (unsigned i = 0; i < READS; i++)
-		check_status(await(&pair.environment, reads[i], NULL, &error), -EFAULT, &error);
+	check_reads(&pair, reads, -EFAULT);
 	gpu_standin.fail("copy", 0, 0, 0);
 	close_ends(&pair);
 }
@@ -312,7 +326,6 @@ static void failed_copies(void *unused)
 static void lost_peer(void *unused)
 {
 	struct pl_operation *reads[READS];
-	struct pl_error error;
 	struct pair pair;
 
 	(void)unused;
@@ -322,9 +335,7 @@ static void lost_peer(void *unused)
 	pair.environment.far_peer = NULL;
 	gpu_standin.delay(0);
 	/* A slow machine may lose the peer before the copies have ended. */
-	for (unsigned i = 0; i < READS; i++)
-		if (await(&pair.environment, reads[i], NULL, &error) == 0)
-			pattern_check(pair.near.bytes + i * LENGTH, LENGTH, 1, i * LENGTH);
+	check_good_reads(&pair, reads);
 	close_ends(&pair);
 }
 
@@ -353,7 +364,6 @@ static void closed_peer(void *unused)
 static void revoked_memory(void *unused)
 {
 	struct pl_operation *reads[READS];
-	struct pl_error error;
 	struct pair pair;
 
 	(void)unused;
@@ -362,9 +372,7 @@ static void revoked_memory(void *unused)
 	while (!pair.environment.near->slot_pool.taken)
 		progress(&pair.environment);
 	buffer_close(&pair.far);
-	for (unsigned i = 0; i < READS; i++)
-		if (await(&pair.environment, reads[i], NULL, &error) == 0)
-			pattern_check(pair.near.bytes + i * LENGTH, LENGTH, 1, i * LENGTH);
+	check_good_reads(&pair, reads);
 	progress_until(&pair.environment, !staging_in_use(pair.environment.near));
 	pl_remote_release(pair.remote);
 	buffer_close(&pair.near);
