@@ -16,33 +16,49 @@ enum { LENGTH = 64 << 10, MANY = 40 };
 
 /* -- tasks ------------------------------------------------------------------------------------------ */
 
+/* Tasks write their letters in the order in which they run. */
 struct order {
 	struct pl_engine *engine;
-	struct pl_task first, second, third, posted;
+	struct pl_task first, second, third, posted, withdrawn, last;
 	char letters[8];
 	int count;
 };
 
+static void order_open(struct order *order)
+{
+	struct pl_error error;
+
+	*order = (struct order){ .count = 0 };
+	check_ok(pl_engine_open(&pl_system_allocator, false, 0, &order->engine, &error), &error);
+}
+
+static void order_close(struct order *order)
+{
+	pl_engine_stop(order->engine);
+	pl_engine_close(order->engine);
+}
+
+static void write_letter(struct order *order, char letter)
+{
+	order->letters[order->count++] = letter;
+}
+
 static void run_second(struct pl_task *task)
 {
-	struct order *order = pl_container_of(task, struct order, second);
-
-	order->letters[order->count++] = '2';
+	write_letter(pl_container_of(task, struct order, second), '2');
 }
 
 static void run_third(struct pl_task *task)
 {
 	struct order *order = pl_container_of(task, struct order, third);
 
-	order->letters[order->count++] = '3';
+	write_letter(order, '3');
 	check_number(atomic_load(&order->engine->task_count), 1);
 }
 
 static void run_posted(struct pl_task *task)
 {
-	struct order *order = pl_container_of(task, struct order, posted);
-
-	order->letters[order->count++] = 'p';
+	write_letter(pl_container_of(task, struct order, posted), 'p');
 }
 
 /* Finds the others taken. They count as queued, so that no operation overtakes them. */
@@ -50,7 +66,7 @@ static void run_first(struct pl_task *task)
 {
 	struct order *order = pl_container_of(task, struct order, first);
 
-	order->letters[order->count++] = '1';
+	write_letter(order, '1');
 	check_number(order->engine->submitted_count, 0);
 	check_number(atomic_load(&order->engine->task_count), 4);
 	check(pl_engine_run_tasks(order->engine, run_second));
@@ -60,11 +76,10 @@ static void run_first(struct pl_task *task)
 /* Submitted tasks are taken together, before posted ones. A look for tasks of one kind finds those that are taken. */
 static void taken_together(void *unused)
 {
-	struct order order = { .count = 0 };
-	struct pl_error error;
+	struct order order;
 
 	(void)unused;
-	check_ok(pl_engine_open(&pl_system_allocator, false, 0, &order.engine, &error), &error);
+	order_open(&order);
 	pl_task_init(&order.first, run_first);
 	pl_task_init(&order.second, run_second);
 	pl_task_init(&order.third, run_third);
@@ -81,53 +96,28 @@ static void taken_together(void *unused)
 	/* A free engine runs it at once. */
 	pl_engine_submit(order.engine, &order.second);
 	check_number(order.count, 5);
-	pl_engine_stop(order.engine);
-	pl_engine_close(order.engine);
+	order_close(&order);
 }
 
-struct stream {
-	struct pl_engine *engine;
-	struct pl_task first, second, withdrawn, posted, last;
-	char letters[8];
-	int count;
-};
-
-static void stream_run_second(struct pl_task *task)
+static void run_last(struct pl_task *task)
 {
-	struct stream *stream = pl_container_of(task, struct stream, second);
-
-	stream->letters[stream->count++] = '2';
+	write_letter(pl_container_of(task, struct order, last), 'l');
 }
 
-static void stream_run_posted(struct pl_task *task)
+static void run_withdrawn(struct pl_task *task)
 {
-	struct stream *stream = pl_container_of(task, struct stream, posted);
-
-	stream->letters[stream->count++] = 'p';
+	write_letter(pl_container_of(task, struct order, withdrawn), 'w');
 }
 
-static void stream_run_last(struct pl_task *task)
+/* The stream goes on, and another task is posted. */
+static void run_first_of_stream(struct pl_task *task)
 {
-	struct stream *stream = pl_container_of(task, struct stream, last);
+	struct order *order = pl_container_of(task, struct order, first);
 
-	stream->letters[stream->count++] = 'l';
-}
-
-static void stream_run_withdrawn(struct pl_task *task)
-{
-	struct stream *stream = pl_container_of(task, struct stream, withdrawn);
-
-	stream->letters[stream->count++] = 'w';
-}
-
-static void stream_run_first(struct pl_task *task)
-{
-	struct stream *stream = pl_container_of(task, struct stream, first);
-
-	stream->letters[stream->count++] = '1';
-	pl_engine_withdraw(stream->engine, &stream->withdrawn);
-	pl_engine_submit(stream->engine, &stream->second);
-	pl_engine_post(stream->engine, &stream->last);
+	write_letter(order, '1');
+	pl_engine_withdraw(order->engine, &order->withdrawn);
+	pl_engine_submit(order->engine, &order->second);
+	pl_engine_post(order->engine, &order->last);
 }
 
 /*
@@ -136,25 +126,23 @@ static void stream_run_first(struct pl_task *task)
  */
 static void posted_in_turn(void *unused)
 {
-	struct stream stream = { .count = 0 };
-	struct pl_error error;
+	struct order order;
 
 	(void)unused;
-	check_ok(pl_engine_open(&pl_system_allocator, false, 0, &stream.engine, &error), &error);
-	pl_task_init(&stream.first, stream_run_first);
-	pl_task_init(&stream.second, stream_run_second);
-	pl_task_init(&stream.withdrawn, stream_run_withdrawn);
-	pl_task_init(&stream.posted, stream_run_posted);
-	pl_task_init(&stream.last, stream_run_last);
-	pl_engine_lock(stream.engine);
-	pl_engine_post(stream.engine, &stream.withdrawn);
-	pl_engine_post(stream.engine, &stream.posted);
-	pl_engine_submit(stream.engine, &stream.first);
-	pl_engine_unlock(stream.engine);
-	check(strcmp(stream.letters, "1p2l") == 0);
-	check_number(atomic_load(&stream.engine->task_count), 0);
-	pl_engine_stop(stream.engine);
-	pl_engine_close(stream.engine);
+	order_open(&order);
+	pl_task_init(&order.first, run_first_of_stream);
+	pl_task_init(&order.second, run_second);
+	pl_task_init(&order.withdrawn, run_withdrawn);
+	pl_task_init(&order.posted, run_posted);
+	pl_task_init(&order.last, run_last);
+	pl_engine_lock(order.engine);
+	pl_engine_post(order.engine, &order.withdrawn);
+	pl_engine_post(order.engine, &order.posted);
+	pl_engine_submit(order.engine, &order.first);
+	pl_engine_unlock(order.engine);
+	check(strcmp(order.letters, "1p2l") == 0);
+	check_number(atomic_load(&order.engine->task_count), 0);
+	order_close(&order);
 }
 
 /* -- completions ------------------------------------------------------------------------------------ */
