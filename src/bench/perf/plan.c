@@ -18,7 +18,7 @@ bool bench_plan_allows_working_set(const struct bench_plan *plan)
 {
 	const struct bench_operation *operation = plan->operation;
 
-	/* Both ends know the slot of a message whose latency counts, with one in flight, too. */
+	/* Latency needs a slot that both ends know, also where one message is in flight. */
 	return !(plan->latency && operation->pingpong) && !operation->atomic && !operation->scattered &&
 	       !bench_operation_sequential(operation);
 }
@@ -81,11 +81,11 @@ bool bench_plan_valid(const struct bench_plan *plan)
 
 void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layout)
 {
-	uint64_t messages = (uint64_t)plan->depth * plan->vector;
+	uint64_t messages = (uint64_t)plan->depth * plan->vector, slots;
 
 	layout->stride = slot_stride(plan);
-	layout->slots = CLI_MAX(
-		plan->working_set ? plan->working_set / layout->stride : CLI_MIN(WINDOW / layout->stride, messages), 1);
+	slots = plan->working_set ? plan->working_set / layout->stride : CLI_MIN(WINDOW / layout->stride, messages);
+	layout->slots = CLI_MAX(slots, 1);
 	/* Each operation in flight has a slot of its own, for its marker or its counter. */
 	if (bench_plan_pingpong(plan) || plan->operation->atomic)
 		layout->slots = plan->depth;
