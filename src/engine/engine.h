@@ -108,8 +108,8 @@ struct pl_engine {
 	struct pl_lock lock;
 	atomic_ulong owner; /* pl_thread_self() of the lock's holder, 0 if free */
 	atomic_uint waiting, handed; /* threads that wait for the lock, and number of those that waited and got it */
-	struct pl_clock
-		clock; /* stands here so that what other threads write for each task has a cache line of its own */
+	/* Stands here so that what other threads write for each task has a cache line of its own. */
+	struct pl_clock clock;
 
 	struct pl_lock task_lock;
 	struct pl_list tasks;
