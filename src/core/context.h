@@ -68,6 +68,7 @@ struct pl_context {
 	unsigned engine_count;
 	bool lanes_by_default;  /* true if the program did not set options.lanes */
 	atomic_uint wide_peers; /* peers with more lanes than the others; of the tcp fabric, which limits them */
+	atomic_uint lanes_up;   /* sockets of all peers that carry bulk data; of the tcp fabric */
 	atomic_uint next_engine;
 	atomic_uint greetings[PL_ENGINES_MAX]; /* connections of each engine that have not identified themselves */
 	atomic_uint next_greeting; /* index of the engine at which the search for that of the next one begins */
