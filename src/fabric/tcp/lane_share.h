@@ -3,13 +3,10 @@
 #ifndef PL_TCP_LANE_SHARE_H
 #define PL_TCP_LANE_SHARE_H
 
-#include "core/context.h"
+#include "core/work_list.h"
 #include "fabric/tcp/tcp.h"
 
-/*
- * Bytes of long operations, requested or in flight, of all lanes of a context together. A lane with more of them under way needs not
- * wait for the other end so often; more of all lanes together leave the processors' caches before the other end has read them.
- */
+/* Bytes of long operations, requested or in flight, of all lanes of a context together, if their threads share processors. */
 #define TCP_LANES_AHEAD (16u << 20)
 
 /*
@@ -53,18 +50,21 @@ static inline uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, const
 
 /*
  * Returns the bytes that the lane may have requested, or in flight. Lanes take more than their share of operations of several chunks
- * while as much waits for each lane.
+ * while as much waits for each lane, so that no lane waits for the other end. If the threads of both ends of all lanes are more than
+ * the processors, that wait costs nothing, as others run, and the bytes in the sockets are still in the caches when they are read.
  */
 static inline uint32_t tcp_lane_ahead(const struct tcp_endpoint *endpoint, const struct tcp_work *work)
 {
+	unsigned lanes = PL_MAX(atomic_load(&endpoint->lanes_up), 1u);
+	unsigned all = atomic_load(&endpoint->context->bulk_lanes);
 	uint32_t share = tcp_lane_share(endpoint, work);
-	uint64_t part;
+	uint64_t most = TCP_LANE_READ_AHEAD;
 
 	if (work->whole || work->staged)
 		return share;
-	part = PL_MIN(TCP_LANES_AHEAD / PL_MAX(atomic_load(&endpoint->context->lanes_up), 1u),
-		      endpoint->waiting / PL_MAX(atomic_load(&endpoint->lanes_up), 1u));
-	return (uint32_t)PL_MIN(PL_MAX(part, (uint64_t)share), (uint64_t)TCP_LANE_READ_AHEAD);
+	if (2 * all > endpoint->context->processors)
+		most = TCP_LANES_AHEAD / all;
+	return (uint32_t)PL_MAX(PL_MIN(most, endpoint->waiting / lanes), (uint64_t)share);
 }
 
 /*
