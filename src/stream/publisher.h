@@ -49,7 +49,7 @@ struct pl_announcer {
 	struct pl_engine *engine;
 	struct pl_task task;
 	struct pl_task spread_task;   /* the same for all announcers */
-	struct pl_timer timer;        /* tries again when the control channel of a peer was full */
+	struct pl_timer timer;        /* tells what was left for later: ANNOUNCE_PAUSE */
 	struct pl_timer token_timer;  /* ends subscriptions whose tokens have expired */
 	struct pl_list subscriptions; /* home_link; home */
 	atomic_uint count;            /* elements of `subscriptions` */
@@ -195,8 +195,13 @@ void pl_publisher_announce(struct pl_publisher *publisher);
 /* The same for news that are only of frames: without announcers that can tell nobody. */
 void pl_publisher_announce_frames(struct pl_publisher *publisher);
 void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine);
-/* Tells a subscription the news, unless it has too many announcements to answer. Home. */
+/*
+ * Tells a subscription the news, unless it has too many announcements to answer. Frames wait for a report of a subscriber that has
+ * enough to read. Home.
+ */
 void pl_subscription_announce(struct pl_subscription *subscription);
+/* The same, and no frame waits. Home. */
+void pl_subscription_tell_rest(struct pl_subscription *subscription);
 /* True if the peer's control channel is too full for more. The announcer looks again later. Home. */
 bool pl_subscription_must_wait(const struct pl_subscription *subscription);
 /*

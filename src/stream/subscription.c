@@ -487,8 +487,11 @@ void pl_subscription_dismiss(struct pl_subscription *subscription)
 	uint32_t number = subscription->number;
 	bool pushes = subscription->push;
 
+	/* The subscriber counts the frames that it knows, as this end does. */
 	if (pushes)
 		pl_push_tell_last(subscription);
+	else
+		pl_subscription_tell_rest(subscription);
 	end_subscription(subscription, true);
 	if (!pushes)
 		pl_stream_send_closed(peer, number, reason);
