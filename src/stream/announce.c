@@ -89,6 +89,25 @@ static bool subscription_limited(const struct pl_subscription *subscription)
 	return subscription->sent - subscription->answered >= PL_UNANSWERED_MAX;
 }
 
+/* Returns the number of frames that are enough to read: half a ring. */
+static unsigned enough_frames(const struct pl_publisher *publisher)
+{
+	return PL_MAX(publisher->header.geometry.slots / 2, 2u);
+}
+
+/*
+ * True if the next announcement asks for reports at once: a loan waits, or half a ring is not reported. publisher->lock is held.
+ * Home.
+ */
+static bool subscription_asks(const struct pl_subscription *subscription)
+{
+	const struct pl_publisher *publisher = subscription->publisher;
+
+	return subscription->awaited ||
+	       (pl_subscription_must_ask(subscription) &&
+		(publisher->blocked_since || publisher->published >= subscription->taken + enough_frames(publisher)));
+}
+
 static void announce_later(const struct pl_subscription *subscription)
 {
 	struct pl_announcer *announcer = pl_announcer_of(subscription->publisher, subscription->peer->home);
@@ -108,11 +127,11 @@ static void announce_later(const struct pl_subscription *subscription)
 static bool subscription_is_busy(const struct pl_subscription *subscription)
 {
 	const struct pl_publisher *publisher = subscription->publisher;
-	const struct pl_ring_geometry *geometry = &publisher->header.geometry;
+	uint64_t waiting = publisher->published - subscription->told;
 
 	return subscription->blocks && !subscription->in_place && !publisher->blocked_since &&
-	       subscription->told >= subscription->taken + PL_MAX(geometry->slots / 2, 2u) &&
-	       (publisher->published + 1 - subscription->told) * geometry->descriptor_stride <= PL_STREAM_ANNOUNCE_MAX;
+	       subscription->told >= subscription->taken + enough_frames(publisher) &&
+	       (waiting + 1) * publisher->header.geometry.descriptor_stride <= PL_STREAM_ANNOUNCE_MAX;
 }
 
 /* True if the subscription has other news than frames. publisher->lock is held. Home. */
@@ -142,7 +161,7 @@ static bool build_announcement(struct pl_subscription *subscription, bool all, s
 		message->announce.state = publisher->state;
 		message->announce.demoted = subscription->demoted;
 		message->announce.skipped = subscription->skipped;
-		message->announce.waits = subscription->awaited;
+		message->announce.waits = subscription->asked = subscription_asks(subscription);
 		subscription->awaited = false;
 		collect_descriptors(subscription, message, buffer);
 		/* Before the message leaves: its answer may arrive at once. */

@@ -85,6 +85,7 @@ struct pl_subscription {
 	bool blocks, demoted, ended;
 	bool quiet;          /* in place, and its subscriber answers and reports only if it must */
 	bool awaited;        /* the next announcement asks for a report, because a loan or a skip waits */
+	bool asked;          /* the last announcement asked for reports at once */
 	bool in_place;       /* blocks until its frames are frozen, or until this time: */
 	bool pushed;         /* the publisher writes its frames */
 	bool drop_newest;    /* of pushed frames: those without a credit are rejected, unless they are history */
@@ -162,6 +163,15 @@ static inline uint64_t pl_publisher_oldest(const struct pl_publisher *publisher)
 static inline const char *pl_peer_fingerprint(const struct pl_peer *peer)
 {
 	return peer->admission ? peer->admission->identity.fingerprint : "";
+}
+
+/*
+ * True if the subscriber reports free slots in quarters of the ring unless the last announcement has asked for them. One with frames
+ * in place may be quiet instead. publisher->lock is held.
+ */
+static inline bool pl_subscription_must_ask(const struct pl_subscription *subscription)
+{
+	return subscription->blocks && !subscription->in_place && subscription->peer->asked_reports;
 }
 
 /* loan.c: true if a subscriber of the peer's context was demoted lately. publisher->lock is held. */

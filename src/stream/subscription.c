@@ -106,7 +106,8 @@ static void begin_subscription(struct pl_subscription *subscription, const struc
 	subscription->drop_newest = message->subscribe.overflow == PL_OVERFLOW_DROP_NEWEST;
 	subscription->quiet = subscription->in_place && subscription->peer->quiet_frames;
 	/* A loan that waits may have to wait for this one. */
-	subscription->awaited = subscription->quiet && publisher->blocked_since;
+	subscription->awaited =
+		publisher->blocked_since && (subscription->quiet || pl_subscription_must_ask(subscription));
 	pl_list_append(&publisher->subscriptions, &subscription->link);
 	publisher->subscription_count++;
 	pl_publisher_set_gate(publisher);

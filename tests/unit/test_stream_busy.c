@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Announcements to subscribers that have enough to read: they wait for reports, for a loan that waits, or for a time. */
+/*
+ * Announcements to subscribers that have enough to read: they wait for reports, for a loan that waits, or for a time. And reports,
+ * which come in quarters of the ring unless the publisher asks for them.
+ */
 #include <string.h>
 
 #include <peerlane/stream.h>
 
+#include "core/peer.h"
 #include "stream/publisher.h"
 #include "support/cases.h"
 #include "support/environment.h"
@@ -12,6 +16,8 @@
 #define BYTES 64u
 #define SLOTS 16u
 #define HALF (SLOTS / 2)
+/* Rounds of progress in which a report that must not come has time to arrive. */
+#define ROUNDS 200u
 /* Frames of a test: some more than half a ring. */
 #define FRAMES 12u
 
@@ -47,6 +53,7 @@ static void rig_open(struct rig *rig, const struct setting *setting, unsigned sl
 	environment_open(&rig->environment, setting);
 	options.slot_bytes = BYTES;
 	options.slots = slots;
+	options.loans = slots - 1;
 	options.metadata_bytes = metadata;
 	options.allow_block = true;
 	options.patience = UINT64_MAX;
@@ -257,6 +264,153 @@ static void test_close(void *argument)
 	rig_close(&rig);
 }
 
+static void progress_much(struct rig *rig)
+{
+	for (unsigned i = 0; i < ROUNDS; i++)
+		progress(&rig->environment);
+}
+
+/* Publishes and takes a frame. Its slot is free then, and `taken` sequences are reported. */
+static void pass_frame(struct rig *rig, uint64_t sequence, uint64_t taken)
+{
+	publish_many(rig, 1);
+	take_frame(rig, sequence);
+	progress_until(&rig->environment, rig->subscription->taken >= taken);
+	progress_much(rig);
+	check_number(rig->subscription->taken, taken);
+}
+
+/* Slots that nobody needs are reported in quarters of the ring. */
+static void test_quarters(void *argument)
+{
+	struct rig rig;
+
+	(void)argument;
+	rig_open_blocking(&rig, SLOTS, 0);
+	/* The answer to 8 announcements comes with each second report. */
+	for (unsigned i = 0; i < 3 * SLOTS; i++)
+		pass_frame(&rig, i, (i + 1) / 4 * 4);
+	rig_close(&rig);
+}
+
+/* A publisher of an earlier release does not ask. */
+static void test_earlier_publisher(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &frames_tcp_manual, SLOTS, 0);
+	rig.environment.near_peer->asked_reports = false;
+	options.overflow = PL_OVERFLOW_BLOCK;
+	rig_subscribe(&rig, &options);
+	for (unsigned i = 0; i < SLOTS; i++)
+		pass_frame(&rig, i, i + 1);
+	rig_close(&rig);
+}
+
+/* A subscriber of an earlier release is not asked: it reports at once. */
+static void test_earlier_subscriber(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &frames_tcp_manual, SLOTS, 0);
+	rig.environment.far_peer->asked_reports = false;
+	options.overflow = PL_OVERFLOW_BLOCK;
+	rig_subscribe(&rig, &options);
+	publish_many(&rig, SLOTS);
+	check_number(pl_publisher_loan(rig.publisher, 0, &frame, NULL), -EAGAIN);
+	check_told(&rig, SLOTS, HALF + 1);
+	check(!rig.subscription->asked);
+	rig_close(&rig);
+}
+
+/* Half a ring that is not reported: the publisher asks. With a queue of one frame, one slot is free. */
+static void test_half(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &frames_tcp_manual, 8, 0);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = 1;
+	rig_subscribe(&rig, &options);
+	publish_many(&rig, 3);
+	progress_until(&rig.environment, exact_accounts(rig.subscriber).next == 3);
+	progress_much(&rig);
+	check_number(rig.subscription->taken, 0);
+	publish_many(&rig, 1);
+	check(rig.subscription->asked);
+	progress_until(&rig.environment, rig.subscription->taken == 1);
+	/* The publisher asks no more. */
+	for (unsigned i = 0; i < 4; i++)
+		take_frame(&rig, i);
+	progress_until(&rig.environment, rig.subscription->taken == 4);
+	publish_many(&rig, 1);
+	check(!rig.subscription->asked);
+	take_frame(&rig, 4);
+	progress_much(&rig);
+	check_number(rig.subscription->taken, 4);
+	rig_close(&rig);
+}
+
+/* Makes loans until a subscriber that has not reported the slots of `taken` frames holds one back. */
+static void loan_all(struct rig *rig, struct pl_stream_frame *loans[SLOTS], unsigned published)
+{
+	struct pl_stream_frame *none;
+	struct pl_frame_info info;
+
+	for (unsigned i = published; i < SLOTS; i++)
+		loans[i] = loan_frame(rig->publisher, &info);
+	check_number(pl_publisher_loan(rig->publisher, 0, &none, NULL), -EAGAIN);
+	check(rig->subscription->asked);
+}
+
+static void await_loan(struct rig *rig)
+{
+	struct pl_stream_frame *frame;
+
+	progress_until(&rig->environment, pl_publisher_loan(rig->publisher, 0, &frame, NULL) == 0);
+}
+
+/* A loan waits for slots that are free, and not reported: the publisher asks. */
+static void test_loan_asks(void *argument)
+{
+	struct pl_stream_frame *loans[SLOTS];
+	struct rig rig;
+
+	(void)argument;
+	rig_open_blocking(&rig, SLOTS, 0);
+	pass_frame(&rig, 0, 0);
+	pass_frame(&rig, 1, 0);
+	loan_all(&rig, loans, 2);
+	check_told(&rig, 2, 3);
+	await_loan(&rig);
+	rig_close(&rig);
+}
+
+/* The next frame does not take the question back, as the loan goes on to wait. */
+static void test_loan_goes_on(void *argument)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_stream_frame *loans[SLOTS];
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open_blocking(&rig, SLOTS, 0);
+	publish_many(&rig, 2);
+	loan_all(&rig, loans, 2);
+	check_ok(pl_frame_publish(loans[2], &options, &error), &error);
+	check(rig.subscription->asked && rig.subscription->told == 3);
+	await_loan(&rig);
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -269,6 +423,12 @@ int main(void)
 		{ "in place", test_in_place, NULL, 60 },
 		{ "end", test_end, NULL, 60 },
 		{ "close", test_close, NULL, 60 },
+		{ "quarters", test_quarters, NULL, 60 },
+		{ "earlier publisher", test_earlier_publisher, NULL, 60 },
+		{ "earlier subscriber", test_earlier_subscriber, NULL, 60 },
+		{ "half", test_half, NULL, 60 },
+		{ "loan asks", test_loan_asks, NULL, 60 },
+		{ "loan goes on", test_loan_goes_on, NULL, 60 },
 	};
 
 	return cases_run("stream busy", cases, sizeof(cases) / sizeof(cases[0]));
