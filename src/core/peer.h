@@ -152,6 +152,7 @@ struct pl_peer {
 	bool trailing_words;             /* PL_CAPABILITY_TRAILING_WORDS */
 	bool ece;                        /* PL_CAPABILITY_ECE */
 	bool finish_lanes;               /* PL_CAPABILITY_FINISH_LANES */
+	bool asked_reports;              /* PL_CAPABILITY_ASKED_REPORTS */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
