@@ -127,7 +127,9 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 	if (atomic_load(&rail->device->gone))
 		verbs_rail_renew(rail);
 	if (atomic_load(&rail->device->gone)) {
-		verbs_device_seek(rail->endpoint->state);
+		/* Without another rail the peer is lost soon. */
+		if (!verbs_rails_up(rail->endpoint))
+			verbs_device_seek(rail->endpoint->state);
 		return -ENODEV;
 	}
 	/* Addresses may have moved within the table. */
