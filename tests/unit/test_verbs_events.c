@@ -206,6 +206,23 @@ static void test_port_query(void **state)
 	fault_rig_free(rig);
 }
 
+/* A failed rail is not drained before its work has come back. */
+static void test_posted_work(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+
+	(void)state;
+	rig->endpoint.flushing = true;
+	verbs_fail(rail, "test");
+	assert_false(pl_list_empty(&rail->posted));
+	atomic_store(&rail->last_reached, true);
+	rail->drained_task.run(&rail->drained_task);
+	fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_UP);
+	assert_int_equal(fault_card.destroyed, 0);
+	fault_rig_free(rig);
+}
+
 /* A rail's device is gone. Only a peer without another rail makes a helper look for it before the next pause ends. */
 static void test_seek_without_rail(void **state)
 {
@@ -240,6 +257,7 @@ int main(void)
 		cmocka_unit_test(test_watch_later),
 		cmocka_unit_test(test_port_query),
 		cmocka_unit_test(test_seek_without_rail),
+		cmocka_unit_test(test_posted_work),
 	};
 
 	return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);
