@@ -110,6 +110,34 @@ static void failure_found_by_another_copy(void *argument)
 	free(host);
 }
 
+/*
+ * A GPU has another number after its last memory was released, although its structure may have the same address. So other
+ * processes' memory that was opened for one GPU is not taken for another's.
+ */
+static void numbers_are_not_used_again(void *unused)
+{
+	enum { TIMES = 64 };
+	uint64_t numbers[TIMES];
+	struct pl_memory memory;
+	struct pl_error error;
+	void *device;
+
+	(void)unused;
+	if (!gpu_open("alloc"))
+		exit(SKIPPED);
+	device = gpu_allocate(LENGTH);
+	for (unsigned i = 0; i < TIMES; i++) {
+		memory = (struct pl_memory){ 0 };
+		check_ok(pl_memory_attach(&memory, device, LENGTH, &error), &error);
+		numbers[i] = memory.device;
+		check(numbers[i]);
+		for (unsigned k = 0; k < i; k++)
+			check(numbers[k] != numbers[i]);
+		pl_memory_release(&memory);
+	}
+	gpu_free(device);
+}
+
 struct synchronizer {
 	const struct cuda_driver *driver;
 	CUcontext context;
@@ -174,6 +202,7 @@ static const bool out_of_gpu = false, into_gpu = true;
 static const struct test_case cases[] = {
 	{ "failure-found-by-another-copy-out", failure_found_by_another_copy, &out_of_gpu, 30 },
 	{ "failure-found-by-another-copy-in", failure_found_by_another_copy, &into_gpu, 30 },
+	{ "numbers-are-not-used-again", numbers_are_not_used_again, NULL, 30 },
 	{ "failure-is-of-its-thread", failure_is_of_its_thread, NULL, 30 },
 	{ "bulk-copies-are-asked-for-rarely", bulk_copies_are_asked_for_rarely, NULL, 60 },
 };
