@@ -109,10 +109,8 @@ static unsigned default_workers(unsigned cores, unsigned lanes)
 	return PL_MAX(half_the_cores(cores), PL_MIN(lanes + 1, cores >= 8 ? cores - cores / 4 : 1));
 }
 
-static void fill_defaults(struct pl_options *options)
+static void fill_defaults(struct pl_options *options, unsigned cores)
 {
-	unsigned cores = pl_processors();
-
 	if (!options->lanes)
 		options->lanes = half_the_cores(cores);
 	if (!options->workers)
@@ -217,6 +215,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	struct pl_options options;
 	const struct pl_allocator *allocator;
 	struct pl_context *context;
+	unsigned processors;
 	bool by_default;
 	int rc;
 
@@ -227,7 +226,8 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	if (rc < 0)
 		return rc;
 	by_default = !options.lanes;
-	fill_defaults(&options);
+	processors = pl_processors();
+	fill_defaults(&options, processors);
 	allocator = options.allocator ? options.allocator : &pl_system_allocator;
 	context = pl_zalloc(allocator, sizeof(*context));
 	if (!context)
@@ -236,6 +236,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	pl_context_mark_process(context);
 	context->options = options;
 	context->lanes_by_default = by_default;
+	context->processors = processors;
 	context->options.allocator = NULL;
 	context->options.key = context->options.old_key = NULL;
 	context->options.identity = context->options.authority = context->options.authorized = NULL;
