@@ -164,7 +164,7 @@ static void failure_is_of_its_thread(void *unused)
 	CUdevice gpu;
 	uint8_t *host;
 	pthread_t thread;
-	int mode;
+	int mode, before;
 
 	(void)unused;
 	if (!gpu_open("alloc"))
@@ -175,6 +175,7 @@ static void failure_is_of_its_thread(void *unused)
 	check(mine.driver);
 	host = calloc(1, LENGTH);
 	check(host);
+	before = cuda_relax(mine.driver);
 	check_number(mine.driver->cuDeviceGet(&gpu, 0), CUDA_SUCCESS);
 	check_number(mine.driver->cuDevicePrimaryCtxRetain(&mine.context, gpu), CUDA_SUCCESS);
 	check_number(cuda_enter_context(mine.driver, mine.context, &mode), CUDA_SUCCESS);
@@ -194,6 +195,7 @@ static void failure_is_of_its_thread(void *unused)
 	mine.driver->cuStreamDestroy(mine.stream);
 	cuda_leave_context(mine.driver, mode);
 	mine.driver->cuDevicePrimaryCtxRelease(gpu);
+	cuda_unrelax(mine.driver, before);
 	free(host);
 }
 
