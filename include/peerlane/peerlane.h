@@ -93,7 +93,7 @@ enum pl_choice {
 struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
-	/** progress threads, 1 to 64; default: half the cores, 1 to 16, or more: pl_open(3) */
+	/** progress threads, 1 to 64; default: half the cores of this process, 1 to 16, or more: pl_open(3) */
 	unsigned workers;
 	/** tcp: bulk sockets for each peer, 1 to 16; default: half the cores, at most 16, or 8 beside 8 peers with more */
 	unsigned lanes;
@@ -151,8 +151,8 @@ struct pl_options {
 	 * Nanoseconds that a progress thread polls after the last event before it sleeps, and a thread in pl_wait() before
 	 * it sleeps, at most a second; PL_NO_POLLING: none. A polling progress thread reads the completion queues of RDMA
 	 * devices, so that no completion waits for an interrupt. It polls for a millisecond at least while a CUDA stream waits
-	 * for a frame (pl_subscriber_take_on()). Default: 20,000 on machines with 4 cores or more, none on
-	 * others.
+	 * for a frame (pl_subscriber_take_on()). Default: 20,000 with 4 cores of this process (pl_open(3)) or more, none with
+	 * less.
 	 */
 	uint64_t poll_time;
 	/**

@@ -2,8 +2,8 @@
 /* NCCL's devices: all are ports of RDMA cards, or all are IP interfaces. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/processors.h"
 #include "state.h"
 
 /* A card's progress thread moves no data, so one suffices. */
@@ -111,7 +111,7 @@ static bool card_open(struct plugin_device *device)
 
 static long half_the_cores(void)
 {
-	return sysconf(_SC_NPROCESSORS_ONLN) / 2;
+	return pl_processors() / 2;
 }
 
 /* Returns the default number of a connection's lanes: half the cores, at most LANES_USUAL. */

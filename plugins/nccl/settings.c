@@ -3,8 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/processors.h"
 #include "state.h"
 
 /* A silent host is lost after this time. A stopped process must not be, so it is longer than the library's default. */
@@ -122,17 +122,15 @@ static bool read_fabric(struct plugin_settings *settings)
 }
 
 /* A thread copies 4 to 7 GB/s, so that 8 of them exceed what NCCL's shared memory moves. */
-static unsigned long copy_threads_for(long cores)
+static unsigned long copy_threads_for(unsigned cores)
 {
-	unsigned long share = cores > 0 ? (unsigned long)cores / 4 : 0;
-
-	return PL_MAX(COPY_THREADS_LEAST, PL_MIN(share, COPY_THREADS_USUAL));
+	return PL_MAX(COPY_THREADS_LEAST, PL_MIN(cores / 4ul, COPY_THREADS_USUAL));
 }
 
 bool settings_read(struct plugin_settings *settings)
 {
 	struct pl_options *options = &settings->options;
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned cores = pl_processors();
 	bool many = cores >= POLLING_CORES;
 	unsigned long workers, lanes, poll_us, threads, speed, keepalive, connect, accept;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdio.h>
-#include <unistd.h>
 
+#include "base/processors.h"
 #include "core/fabric.h"
 #include "core/stream_ops.h"
 #include "core/thread_state.h"
@@ -13,7 +13,7 @@
 
 /* With fewer multiprocessors, reads of small elements from another H100 are slower; more of them gain nothing. */
 #define GPU_MULTIPROCESSORS_DEFAULT 96u
-/* Default number of progress threads on machines with as many cores, or more. */
+/* Default number of progress threads with as many cores, or more. */
 #define WORKERS_OF_LARGE 32u
 
 const char *pl_version(void)
@@ -21,19 +21,10 @@ const char *pl_version(void)
 	return STRINGIFY(PL_VERSION_MAJOR) "." STRINGIFY(PL_VERSION_MINOR) "." STRINGIFY(PL_VERSION_PATCH);
 }
 
-static unsigned count_cores(void)
-{
-	long count = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return count > 0 ? (unsigned)count : 1;
-}
-
 /* Half the cores, at most as many as a peer can have lanes: the other end, or the program, needs the rest. */
-static unsigned half_the_cores(void)
+static unsigned half_the_cores(unsigned cores)
 {
-	unsigned half = count_cores() / 2;
-
-	return PL_MAX(PL_MIN(half, (unsigned)PL_LANES_MAX), 1u);
+	return PL_MAX(PL_MIN(cores / 2, (unsigned)PL_LANES_MAX), 1u);
 }
 
 static int bad_option(struct pl_error *error, const char *object, const char *fact)
@@ -111,21 +102,19 @@ static int check_options(struct pl_options *options, struct pl_error *error)
  * A thread for each lane with bulk data and one for all else, as far as there are cores. On large machines the lanes of many peers have
  * more threads, so that each has few lanes, and the kernel may run both ends of a connection of loopback in turn on one core.
  */
-static unsigned default_workers(unsigned lanes)
+static unsigned default_workers(unsigned cores, unsigned lanes)
 {
-	unsigned cores = count_cores();
-
 	if (cores >= WORKERS_OF_LARGE && lanes > 1)
 		return WORKERS_OF_LARGE;
-	return PL_MAX(half_the_cores(), PL_MIN(lanes + 1, cores >= 8 ? cores - cores / 4 : 1));
+	return PL_MAX(half_the_cores(cores), PL_MIN(lanes + 1, cores >= 8 ? cores - cores / 4 : 1));
 }
 
-static void fill_defaults(struct pl_options *options)
+static void fill_defaults(struct pl_options *options, unsigned cores)
 {
 	if (!options->lanes)
-		options->lanes = half_the_cores();
+		options->lanes = half_the_cores(cores);
 	if (!options->workers)
-		options->workers = default_workers(options->lanes);
+		options->workers = default_workers(cores, options->lanes);
 	if (options->progress == PL_PROGRESS_MANUAL)
 		options->workers = 1; /* one thread drives the context, so one engine serves it best */
 	if (!options->operation_timeout)
@@ -138,7 +127,7 @@ static void fill_defaults(struct pl_options *options)
 		options->keepalive = 15 * PL_NS_PER_S;
 	/* Polling helps only if the other threads have cores of their own. */
 	if (!options->poll_time)
-		options->poll_time = count_cores() >= 4 ? 20000 : PL_NO_POLLING;
+		options->poll_time = cores >= 4 ? 20000 : PL_NO_POLLING;
 }
 
 /* The kernel's boot id tells whether two processes share a host. All zero: unknown. */
@@ -226,6 +215,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	struct pl_options options;
 	const struct pl_allocator *allocator;
 	struct pl_context *context;
+	unsigned processors;
 	bool by_default;
 	int rc;
 
@@ -236,7 +226,8 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	if (rc < 0)
 		return rc;
 	by_default = !options.lanes;
-	fill_defaults(&options);
+	processors = pl_processors();
+	fill_defaults(&options, processors);
 	allocator = options.allocator ? options.allocator : &pl_system_allocator;
 	context = pl_zalloc(allocator, sizeof(*context));
 	if (!context)
@@ -245,6 +236,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	pl_context_mark_process(context);
 	context->options = options;
 	context->lanes_by_default = by_default;
+	context->processors = processors;
 	context->options.allocator = NULL;
 	context->options.key = context->options.old_key = NULL;
 	context->options.identity = context->options.authority = context->options.authorized = NULL;

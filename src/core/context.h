@@ -66,8 +66,10 @@ struct pl_context {
 	/* created on demand for an engine; protected by that engine's lock */
 	struct pl_copier *copiers[PL_ENGINES_MAX];
 	unsigned engine_count;
+	unsigned processors;    /* of the thread that opened the context */
 	bool lanes_by_default;  /* true if the program did not set options.lanes */
 	atomic_uint wide_peers; /* peers with more lanes than the others; of the tcp fabric, which limits them */
+	atomic_uint bulk_lanes; /* lanes of all peers that are up, without the first one of each; of the tcp fabric */
 	atomic_uint next_engine;
 	atomic_uint greetings[PL_ENGINES_MAX]; /* connections of each engine that have not identified themselves */
 	atomic_uint next_greeting; /* index of the engine at which the search for that of the next one begins */

@@ -42,7 +42,7 @@ struct pl_key {
 	uint64_t id; /* index in the peer's table, and random bits */
 	struct pl_peer *peer;
 	struct pl_list grant_link; /* grant->keys: the grant exists while this has a list */
-	struct pl_list end_link; /* peer->ending_keys: it has ended, and its memory was in use; or spare source keys */
+	struct pl_list end_link;   /* peer->ending_keys: it has ended, and its memory was in use */
 	struct pl_grant *grant;    /* NULL: a large send */
 	bool imported;          /* counted in peer->imported */
 	struct pl_memory *memory;
@@ -58,6 +58,7 @@ struct pl_key {
 	atomic_uint references;
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;
+	struct pl_key *spare;         /* source key without references: the next one */
 	struct pl_list registrations; /* of a large send; for this peer only */
 	uint64_t far_address; /* verbs: address of the first byte as the peer knows it; 0: not exported. grant_lock */
 };
@@ -100,6 +101,8 @@ static inline bool pl_key_is_source(uint64_t id)
 }
 /* Takes a reference to such a key, which may be revoked. Returns NULL if there is none. Any thread, no lock. */
 struct pl_key *pl_source_key_hold(struct pl_peer *peer, uint64_t id);
+/* Lists a key whose last reference has ended. The peer's next large sends use its memory. Any thread, no lock. */
+void pl_source_key_unused(struct pl_key *key);
 /* Destroys all, and frees their memory. No other thread uses the peer. */
 void pl_source_keys_free(struct pl_peer *peer);
 /* Destroys all keys, and waits until they have ended. */

@@ -136,12 +136,12 @@ static void key_put(struct pl_key *key)
 {
 	const struct pl_allocator *allocator = &key->peer->context->allocator;
 	struct pl_operation *operation = key->operation;
-	bool source = key->source;
 
 	if (atomic_fetch_sub(&key->references, 1) != 1)
 		return;
-	/* Home may use the memory of a source key for another one by now. */
-	if (!source)
+	if (key->source)
+		pl_source_key_unused(key);
+	else
 		pl_free(allocator, key);
 	if (operation)
 		pl_operation_pending_done(operation);

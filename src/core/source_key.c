@@ -5,22 +5,23 @@
  *
  * The memory of a key is used again for another key of the peer, and freed with the peer. An engine finds a key by its index, takes
  * a reference unless the count is 0, and compares the id then: the memory may have become another key's before. Home writes the
- * members of a key while its count is 0, and stores the count last.
+ * members of a key while its count is 0, and stores the count last. The engine that ends the last reference lists the key as
+ * unused. So home finds an unused key without looking at those that engines hold, which may be many.
  */
 #include "core/fabric.h"
 
 /* The table grows by a block: the first one has this many keys, each further one twice as many as the one before it. */
 #define FIRST_BLOCK 8u
 #define BLOCKS 13u
-/* Most spare keys that home looks at for one that no other engine holds. */
-#define SPARES_PER_LOOK 8
 
 _Static_assert((FIRST_BLOCK << BLOCKS) - FIRST_BLOCK <= PL_KEYS_MAX, "most keys of a peer");
 
 struct pl_source_keys {
 	_Atomic(struct pl_key *) blocks[BLOCKS]; /* NULL: not used yet */
 	unsigned block_count;
-	struct pl_list spare; /* keys that have ended, the last one first; engines may hold some. Linked by end_link */
+	struct pl_key *spare; /* unused keys that home has taken from `unused`, or made. Linked by `spare` */
+	_Atomic(struct pl_key *)
+		unused; /* keys whose last reference has ended since; any engine adds, home takes all */
 	struct pl_random_words random;
 };
 
@@ -62,24 +63,35 @@ static bool add_block(struct pl_peer *peer, struct pl_source_keys *keys)
 		pl_list_init(&block[i].grant_link);
 		pl_list_init(&block[i].registrations);
 		pl_list_init(&block[i].end_link);
-		pl_list_prepend(&keys->spare, &block[i].end_link);
+		block[i].spare = keys->spare;
+		keys->spare = &block[i];
 	}
 	atomic_store(&keys->blocks[keys->block_count++], block);
 	return true;
 }
 
-/* Returns a spare key that no engine holds, which stays in the list; NULL: none was found. */
-static struct pl_key *spare_key(struct pl_source_keys *keys)
+/* Takes the keys that became unused. The next messages use those first, as they are still in the processor's cache. */
+static void take_unused_keys(struct pl_source_keys *keys)
 {
-	for (unsigned i = 0; i < SPARES_PER_LOOK && !pl_list_empty(&keys->spare); i++) {
-		struct pl_key *key = pl_list_first(&keys->spare, struct pl_key, end_link);
+	struct pl_key *key = atomic_exchange_explicit(&keys->unused, NULL, memory_order_acquire);
 
-		if (!atomic_load(&key->references))
-			return key;
-		pl_list_remove(&key->end_link);
-		pl_list_append(&keys->spare, &key->end_link);
+	while (key) {
+		struct pl_key *next = key->spare;
+
+		key->spare = keys->spare;
+		keys->spare = key;
+		key = next;
 	}
-	return NULL;
+}
+
+void pl_source_key_unused(struct pl_key *key)
+{
+	struct pl_source_keys *keys = atomic_load(&key->peer->source_keys);
+
+	key->spare = atomic_load_explicit(&keys->unused, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak_explicit(&keys->unused, &key->spare, key, memory_order_release,
+						      memory_order_relaxed))
+		;
 }
 
 static struct pl_source_keys *source_keys_of(struct pl_peer *peer)
@@ -91,7 +103,6 @@ static struct pl_source_keys *source_keys_of(struct pl_peer *peer)
 	keys = pl_zalloc(&peer->context->allocator, sizeof(*keys));
 	if (!keys)
 		return NULL;
-	pl_list_init(&keys->spare);
 	atomic_store(&peer->source_keys, keys);
 	return keys;
 }
@@ -100,14 +111,16 @@ struct pl_key *pl_source_key_add(struct pl_peer *peer, struct pl_operation *oper
 {
 	const struct pl_segment *segment = operation->segments;
 	struct pl_source_keys *keys = source_keys_of(peer);
-	struct pl_key *key = keys ? spare_key(keys) : NULL;
+	struct pl_key *key;
 	uint32_t random;
 
-	if (keys && !key && add_block(peer, keys))
-		key = spare_key(keys);
-	if (!key || pl_random_word(&keys->random, &random) < 0)
+	if (!keys)
 		return NULL;
-	pl_list_remove(&key->end_link);
+	take_unused_keys(keys);
+	if ((!keys->spare && !add_block(peer, keys)) || pl_random_word(&keys->random, &random) < 0)
+		return NULL;
+	key = keys->spare;
+	keys->spare = key->spare;
 	key->id = (uint64_t)random << 32 | (uint32_t)key->id;
 	key->memory = &segment->region->memory;
 	key->offset = segment->offset;
@@ -130,7 +143,6 @@ void pl_source_key_destroy(struct pl_peer *peer, uint64_t id)
 		return;
 	atomic_store(&key->revoked, true);
 	key->removed = true;
-	pl_list_prepend(&atomic_load(&peer->source_keys)->spare, &key->end_link);
 	pl_key_release(key);
 }
 
@@ -154,7 +166,7 @@ void pl_source_keys_free(struct pl_peer *peer)
 	struct pl_source_keys *keys = atomic_load(&peer->source_keys);
 	unsigned count = keys ? keys->block_count : 0;
 
-	/* All are destroyed before any memory is freed: a destroyed one joins the list of those of all blocks. */
+	/* All are destroyed before any memory is freed: an unused one joins the list of those of all blocks. */
 	for (unsigned index = 0; index < first_index_of(count); index++)
 		pl_source_key_destroy(peer, key_at(peer, index)->id);
 	for (unsigned block = 0; block < count; block++)

@@ -6,6 +6,8 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "base/control_group.h"
+
 /*
  * Size from which allocations are checked. The check reads some small files in about 50 us; fallocate(2) takes 1.3 ms for
  * 4 MiB.
@@ -18,7 +20,7 @@
 
 /* Files of the memory controller, in the two versions of control groups. */
 static const struct group_version {
-	const char *line;      /* stands before the group's path in /proc/self/cgroup, after a number */
+	const char *mark;      /* for pl_control_group_find() */
 	const char *folder;    /* the root group */
 	const char *limits[2]; /* beyond the first one the kernel ends processes, beyond the second one it slows them */
 	const char *used;      /* includes the page cache */
@@ -29,7 +31,7 @@ static const struct group_version {
 	  { "memory.limit_in_bytes" },
 	  "memory.usage_in_bytes",
 	  { "total_inactive_file", "total_active_file" } },
-	{ "::",
+	{ PL_CONTROL_GROUP_2,
 	  "/sys/fs/cgroup",
 	  { "memory.max", "memory.high" },
 	  "memory.current",
@@ -115,46 +117,20 @@ static uint64_t read_group_room(const struct group *group)
 	return limit > used ? limit - used : 0;
 }
 
-/* Finds the path of the process's control group. Returns false if this version has no memory controller. */
-static bool find_group(const char *root, const struct group_version *version, char *path, size_t size)
-{
-	char file_name[PATH_MAX], line[PATH_MAX];
-	bool found = false;
-	const char *mark;
-	FILE *file;
-
-	snprintf(file_name, sizeof(file_name), "%s/proc/self/cgroup", root);
-	file = fopen(file_name, "re");
-	while (!found && file && fgets(line, sizeof(line), file)) {
-		mark = line + strspn(line, "0123456789");
-		found = !strncmp(mark, version->line, strlen(version->line));
-	}
-	if (file)
-		fclose(file);
-	if (!found)
-		return false;
-	mark += strlen(version->line);
-	snprintf(path, size, "%.*s", (int)strcspn(mark, "\n"), mark);
-	return true;
-}
-
 /* Returns the least room of the process's control group and of all above it. */
 static uint64_t read_groups_room(const char *root, const struct group_version *version)
 {
-	char path[PATH_MAX], *slash;
+	char path[PATH_MAX];
 	struct group group = { root, version, path };
 	uint64_t room = UINT64_MAX, one;
 
-	if (!find_group(root, version, path, sizeof(path)))
+	if (!pl_control_group_find(root, version->mark, path, sizeof(path)))
 		return UINT64_MAX;
-	for (;;) {
+	do {
 		one = read_group_room(&group);
 		room = PL_MIN(room, one);
-		slash = strrchr(path, '/');
-		if (!slash)
-			return room;
-		*slash = 0;
-	}
+	} while (pl_control_group_rise(path));
+	return room;
 }
 
 uint64_t pl_memory_room(const char *root)

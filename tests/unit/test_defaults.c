@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Numbers of threads and lanes that a context has by default, by the number of the machine's cores. */
+/* Numbers of threads and lanes that a context has by default, by the number of the process's cores. */
 #include <stddef.h>
 #include <unistd.h>
 
 #include <peerlane/counters.h>
 
+#include "base/processors.h"
 #include "fabric/tcp/tcp.h"
 #include "support/cases.h"
 #include "support/pair.h"
@@ -12,15 +13,12 @@
 /* A write of this size opens all lanes. */
 #define LARGE ((size_t)4 << 20)
 
-static long cores;
+static unsigned cores;
 
-/* Same as sysconf() of the C library. */
-long __sysconf(int name);
-
-/* Replaces that of the C library in this program. Sanitizers ask it for sizes before they are ready. */
-__attribute__((no_sanitize("address", "thread", "undefined"))) long sysconf(int name)
+/* Replaces that of the library in this program. */
+unsigned pl_processors(void)
 {
-	return name == _SC_NPROCESSORS_ONLN ? cores : __sysconf(name);
+	return cores;
 }
 
 /* Returns the time that the threads of a context poll before they sleep. */
@@ -33,7 +31,7 @@ static uint64_t poll_time_of(struct pl_context *context)
 	return info.poll_time;
 }
 
-static void check_context(long count, const struct pl_options *options, unsigned lanes, unsigned workers)
+static void check_context(unsigned count, const struct pl_options *options, unsigned lanes, unsigned workers)
 {
 	struct pl_context *context;
 	struct pl_error error;

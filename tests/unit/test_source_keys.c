@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Keys of large sends over tcp: which ids the peer can use, when their memory serves other keys, and when their sends end. */
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -263,10 +265,163 @@ static void freed_in_use(void *unused)
 	pair_close(&rig.pair);
 }
 
+/* -- all keys of a peer ------------------------------------------------------------------------- */
+
+/* Most keys of large sends. */
+#define ALL 65528u
+/* Keys that lanes use when they end. */
+#define HELD 1024u
+
+struct all_keys {
+	struct rig rig;
+	struct pl_operation *operation;
+	struct pl_segment segment;
+	struct pl_key *keys[ALL];
+};
+
+/* Makes all keys, of one operation that nothing sends. */
+static struct all_keys *all_keys_make(void)
+{
+	struct all_keys *all = calloc(1, sizeof(*all));
+
+	check(all);
+	rig_open(&all->rig);
+	all->operation = calloc(1, sizeof(*all->operation));
+	check(all->operation);
+	all->segment = (struct pl_segment){ .region = all->rig.pair.near.region, .length = LENGTH };
+	all->operation->segments = &all->segment;
+	atomic_init(&all->operation->pending, 1);
+	pl_engine_lock(all->rig.peer->home);
+	for (unsigned i = 0; i < ALL; i++) {
+		all->keys[i] = pl_source_key_add(all->rig.peer, all->operation);
+		check(all->keys[i]);
+	}
+	pl_engine_unlock(all->rig.peer->home);
+	return all;
+}
+
+/* Adds a key, which has the memory of an unused one; NULL: checks that none is unused. */
+static void add_key_of(struct all_keys *all, const struct pl_key *unused)
+{
+	pl_engine_lock(all->rig.peer->home);
+	check(pl_source_key_add(all->rig.peer, all->operation) == unused);
+	pl_engine_unlock(all->rig.peer->home);
+}
+
+/* The one unused key is found among many that have ended and that lanes use, each of which is found as soon as its use ends. */
+static void all_in_use(void *unused)
+{
+	struct all_keys *all = all_keys_make();
+	struct pl_peer *peer = all->rig.peer;
+
+	(void)unused;
+	add_key_of(all, NULL);
+	for (unsigned i = 0; i <= HELD; i++) {
+		if (i != HELD / 2)
+			check(pl_source_key_hold(peer, all->keys[i]->id) == all->keys[i]);
+		release_key(&all->rig, all->keys[i]->id);
+	}
+	add_key_of(all, all->keys[HELD / 2]);
+	add_key_of(all, NULL);
+	for (unsigned i = 0; i <= HELD; i++) {
+		if (i == HELD / 2)
+			continue;
+		pl_key_release(all->keys[i]);
+		add_key_of(all, all->keys[i]);
+	}
+	add_key_of(all, NULL);
+	pl_engine_lock(peer->home);
+	pl_source_keys_free(peer);
+	pl_engine_unlock(peer->home);
+	check_number(atomic_load(&all->operation->pending), 1);
+	free(all->operation);
+	pair_close(&all->rig.pair);
+	free(all);
+}
+
+/* -- lanes that use keys ------------------------------------------------------------------------ */
+
+#define LANES 2u
+#define ROUNDS 2000u
+
+struct lane_of_test {
+	struct rig *rig;
+	_Atomic(uint64_t) id; /* of the key to use; 0: none. 1: the last one has been used */
+	pthread_t thread;
+};
+
+/* Uses the keys of one slot. A key may end before and during its use. */
+static void *use_keys(void *argument)
+{
+	struct lane_of_test *lane = argument;
+	uint64_t id;
+
+	while ((id = atomic_load(&lane->id)) != 1) {
+		if (id)
+			pl_key_release(pl_source_key_hold(lane->rig->peer, id));
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* Each key is unused once, whichever thread ends its last use: none is lost, and none is given to two sends. */
+static void ended_by_lanes(void *unused)
+{
+	struct pl_operation *operation = calloc(1, sizeof(*operation));
+	struct lane_of_test lanes[LANES];
+	struct pl_segment segment;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig);
+	check(operation);
+	segment = (struct pl_segment){ .region = rig.pair.near.region, .length = LENGTH };
+	operation->segments = &segment;
+	atomic_init(&operation->pending, 1);
+	for (unsigned i = 0; i < LANES; i++) {
+		lanes[i] = (struct lane_of_test){ .rig = &rig };
+		check(!pthread_create(&lanes[i].thread, NULL, use_keys, &lanes[i]));
+	}
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct pl_key *key;
+
+		pl_engine_lock(rig.peer->home);
+		key = pl_source_key_add(rig.peer, operation);
+		check(key);
+		/* A key at most for each lane is in use, and one that was added. */
+		check((uint32_t)key->id < (PL_SOURCE_KEY | FIRST));
+		atomic_store(&lanes[round % LANES].id, key->id);
+		pl_engine_unlock(rig.peer->home);
+		sched_yield();
+		release_key(&rig, key->id);
+	}
+	for (unsigned i = 0; i < LANES; i++) {
+		atomic_store(&lanes[i].id, 1);
+		check(!pthread_join(lanes[i].thread, NULL));
+	}
+	check_number(atomic_load(&operation->pending), 1);
+	pl_engine_lock(rig.peer->home);
+	for (unsigned i = 0, used = 0; i < FIRST; i++) {
+		struct pl_key *key = pl_source_key_add(rig.peer, operation);
+		unsigned bit;
+
+		check(key);
+		bit = 1u << ((uint32_t)key->id & ~(uint32_t)PL_SOURCE_KEY);
+		check(bit < 1u << FIRST && !(used & bit));
+		used |= bit;
+	}
+	pl_source_keys_free(rig.peer);
+	pl_engine_unlock(rig.peer->home);
+	check_number(atomic_load(&operation->pending), 1);
+	free(operation);
+	pair_close(&rig.pair);
+}
+
 static const struct test_case cases[] = {
-	{ "guessed", guessed, NULL, 60 },   { "limited", limited, NULL, 60 },
-	{ "reused", reused, NULL, 60 },     { "held", held, NULL, 60 },
-	{ "released", released, NULL, 60 }, { "freed-in-use", freed_in_use, NULL, 60 },
+	{ "guessed", guessed, NULL, 60 },       { "limited", limited, NULL, 60 },
+	{ "reused", reused, NULL, 60 },         { "held", held, NULL, 60 },
+	{ "released", released, NULL, 60 },     { "freed-in-use", freed_in_use, NULL, 60 },
+	{ "all-in-use", all_in_use, NULL, 60 }, { "ended-by-lanes", ended_by_lanes, NULL, 60 },
 };
 
 int main(void)

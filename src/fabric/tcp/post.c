@@ -8,36 +8,14 @@
 
 #include "core/bulk_sender.h"
 #include "fabric/tcp/landing.h"
+#include "fabric/tcp/lane_share.h"
 #include "fabric/tcp/read_ahead.h"
-
-/*
- * State of an operation on the work list; in operation->fabric. Lanes read only this under the lock of all lanes: the rest of an
- * operation, which home has written, takes them longer than everything else there.
- */
-struct tcp_work {
-	struct pl_work_item item;
-	uint32_t chunk;
-	bool small;              /* in `small_work`: not counted in endpoint->waiting */
-	bool staged, is_write;
-	bool whole; /* has one chunk, of `total` bytes */
-	uint64_t total;
-	uint32_t lane_share_max; /* a lane with this many unsent or requested bytes takes no chunk */
-	uint32_t messages;       /* with a turn: messages given to lane 0 before */
-	uint32_t joint_max; /* most bytes of chunks that one copy brings to GPU memory; 0: each has a copy of its own */
-	struct tcp_joint *joint; /* that the next chunk belongs to; NULL: none, or a new one */
-};
-_Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
 /* Chunk that a lane has taken. */
 struct tcp_taken {
 	struct pl_chunk chunk;
 	struct tcp_joint *joint; /* NULL: it goes to its memory alone */
 };
-
-static struct tcp_work *tcp_work_of(struct pl_operation *operation)
-{
-	return (struct tcp_work *)operation->fabric;
-}
 
 static uint64_t remote_key_id(const struct pl_remote *remote)
 {
@@ -138,22 +116,6 @@ static bool tcp_lane_leaves_bulk(const struct tcp_lane *lane)
 	return lane->index == 0 && atomic_load(&lane->endpoint->lanes_up) > 2;
 }
 
-/*
- * Returns the bytes that the lane may have to send, or requested. A lane takes half its share while few small operations wait, so
- * that more lanes work. Chunks of staged data are large: while few wait for each lane, it requests two of them, one that comes and
- * one behind it.
- */
-static uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, const struct tcp_work *work)
-{
-	unsigned lanes = PL_MAX(atomic_load(&endpoint->lanes_up), 1u);
-	uint32_t share = work->lane_share_max;
-	bool few = endpoint->waiting < (uint64_t)lanes * share / 4;
-
-	if (lanes > 1 && work->staged && !work->joint_max)
-		return (uint32_t)PL_MIN(PL_MAX(2 * endpoint->waiting / lanes, 2ull * work->chunk), (uint64_t)share);
-	return lanes > 1 && few && work->total < share ? share / 2 : share;
-}
-
 /* Returns the operation whose chunk the lane takes next; NULL: none. The caller holds endpoint->lock. */
 static struct pl_operation *tcp_lane_next_work(struct tcp_lane *lane, bool bulk)
 {
@@ -202,28 +164,6 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 }
 
 /*
- * Returns the limit of a lane's bytes to send, with those that are being copied into slots. The limit grows with the bytes that wait
- * for each lane. The caller holds endpoint->lock.
- */
-static uint32_t tcp_lane_backlog(const struct tcp_endpoint *endpoint, bool staged)
-{
-	uint64_t part = endpoint->waiting / (4 * PL_MAX(atomic_load(&endpoint->lanes_up), 1u));
-
-	if (!staged)
-		return TCP_LANE_BACKLOG;
-	return (uint32_t)PL_MIN(PL_MAX(part, TCP_LANE_STAGED_BACKLOG), (uint64_t)TCP_LANE_STAGED_BACKLOG_MAX);
-}
-
-/* True if the lane's bytes in flight, with `queued` ones, leave no room for a write. The caller holds endpoint->lock. */
-static bool tcp_lane_flight_is_full(struct tcp_lane *lane, const struct tcp_work *work, uint64_t queued)
-{
-	lane->flight.full =
-		lane->flight.bytes && work->is_write && !work->staged &&
-		queued + lane->flight.bytes >= tcp_flight_limit(&lane->flight, tcp_lane_share(lane->endpoint, work));
-	return lane->flight.full;
-}
-
-/*
  * Takes at most `most` chunks, within the lane's share, and as many staged ones as it has slots. Several small ones have one look
  * at the list. Returns their number. The list's pending count keeps operations alive.
  */
@@ -249,7 +189,7 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		const struct tcp_work *work = operation ? tcp_work_of(operation) : NULL;
 
 		if (!work || queued >= tcp_lane_backlog(endpoint, work->staged) ||
-		    (taken >= tcp_lane_share(endpoint, work) &&
+		    (taken >= (work->is_write ? tcp_lane_share(endpoint, work) : tcp_lane_ahead(endpoint, work)) &&
 		     (work->is_write || !tcp_lane_reads_ahead(lane, taken))) ||
 		    (lane->slots + count >= TCP_SLOTS && work->staged) || tcp_lane_flight_is_full(lane, work, queued))
 			break;
