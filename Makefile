@@ -67,7 +67,7 @@ setup:
 demo:
 	@tools/setup build
 	@tools/configure build
-	@ninja -C build --quiet
+	@ninja -C build --quiet peerlane
 	@build/peerlane demo
 
 test:
