@@ -264,8 +264,8 @@ def test_several_connections():
 
 
 def test_depth_by_default_counts_for_each_connection():
-    one, two = ([row['depth'] for row in rows('--peers', count, '--size', '8,4M', '--iterations', '100', '--warmup', '10')]
-                for count in '12')
+    one, two, many = ([row['depth'] for row in rows('--peers', count, '--size', '8,4M', '--iterations', '100', '--warmup', '10')]
+                      for count in ('1', '2', '200'))
     assert one == [128, 16] and two == [256, 32]
     assert rows('--peers', '2', '--depth', '128', '--size', '8', *SHORT)[0]['depth'] == 128
 
@@ -292,6 +292,7 @@ def test_several_servers_at_once():
                 assert sum(one['bytes_per_second_in'] for one in row['servers']) == pytest.approx(into, abs=4)
         shown = run('bench', *addresses, '--size', '4K', *SHORT).stdout
         assert 'SIZE, SERVER' in shown and all(f'\n{address}' in shown for address in addresses)
+    assert many == [16384, 3200]
         lines = list(csv.DictReader(run('bench', *addresses, '--size', '8', '--csv', *SHORT).stdout.splitlines()))
         assert [line['server'] for line in lines] == ['', *addresses]
         assert sum(int(line['operations']) for line in lines[1:]) == int(lines[0]['operations'])
@@ -554,13 +555,13 @@ def test_killed_server_is_reported_at_once():
     ['--size', '0'], ['--latency', '--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
     ['--lanes', '17'], ['--latency', '--bandwidth', '--depth', '4', '--vector', '2', '--op', 'send'],
     ['--latency', '--depth', '3'], ['--duration', '0'], ['--op', 'send', '--vector', '2'],
-    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['--server', 'one', 'two'], ['one', 'two', '--latency'], ['one', 'two', '--op', 'register'], ['one', 'two', '--peers', '33'],
+    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['--server', 'one', 'two'], ['one', 'two', '--latency'], ['one', 'two', '--op', 'register'], ['one', 'two', '--peers', '129'],
     ['--post-list', '4', '--peers', '3', '--depth', '11'], ['--rate', '0'],
     ['--rate', '5x'], ['--rate', '0op'], ['--samples', '0'], ['--samples', '0.1', '--both-ways'], ['--cpu', '1-'], ['--cpu', '3-1'], ['--cpu', '0,'], ['--numa', 'x'],
     ['--csv', '--json'], ['--gbits'], ['--op', 'connect', '--size', '8'], ['--op', 'register', '--both-ways'], ['--touch'],
     ['--depth', '4', '--post-list', '5'], ['--latency', '--rate', '5op'], ['--perftest', '--op', 'connect'],
     ['--peer-cpu', '0', 'host'],
-    ['--peers', '2', '--op', 'send'], ['--peers', '65'], ['--latency', '--peers', '2'], ['--samples', '0.0001', '--duration', '100'], ['--memory', 'x' * 24], ['--server', '--latency', '--once=1'],
+    ['--peers', '2', '--op', 'send'], ['--peers', '257'], ['--latency', '--peers', '2'], ['--samples', '0.0001', '--duration', '100'], ['--memory', 'x' * 24], ['--server', '--latency', '--once=1'],
 ])
 def test_wrong_usage(arguments):
     done = run('bench', *arguments, expect=2)
