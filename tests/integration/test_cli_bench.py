@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -19,7 +20,7 @@ SHORT = ['--iterations', '200', '--warmup', '10']
 FEW = ['--iterations', '10', '--warmup', '2']
 ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'lanes', 'depth', 'vector',
        'post_list', 'peers', 'working_set', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
-       'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
+       'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'processors_busy', 'cycles_per_operation',
        'cycles_per_byte', 'joules', 'card_counters', 'min_rate_met', 'verified'}
 TIMES = ['min', 'p50', 'p90', 'p95', 'p99', 'p999', 'p9999', 'max']
 
@@ -263,10 +264,35 @@ def test_several_connections():
     assert [row['verified'] for row in rows('--peers', '5', '--size', '8,64K', '--validate', *SHORT)] == [True, True]
 
 
+@pytest.fixture
+def busy_core():
+    """A processor with programs that leave a measurement's ends a fraction of it, whatever else runs."""
+    core = min(os.sched_getaffinity(0))
+    loops = [subprocess.Popen([sys.executable, '-c', 'while True: pass'], preexec_fn=lambda: os.sched_setaffinity(0, [core]))
+             for _ in range(6)]
+    yield str(core)
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@pytest.mark.parametrize('fabric', ['tcp', 'local'])
+def test_a_busy_processor_is_named(busy_core, fabric):
+    place = ['--cpu', busy_core, '--peer-cpu', busy_core, '--fabric', fabric, '--size', '8', '--duration', '0.5']
+    done = run('bench', *place)
+    assert 'warning: the processors were busy: an end that polls' in done.stderr and 'hint: try --progress thread' in done.stderr
+    assert 'busy' not in done.stdout and not run('bench', '--quiet', *place).stderr
+    assert rows(*place)[0]['processors_busy'] is True
+    for arguments in (['--progress', 'thread'], ['--iterations', '1', '--warmup', '1']):
+        assert rows(*place, *arguments)[0]['processors_busy'] is None
+    assert 'busy' not in run('bench', *place, '--progress', 'thread').stderr
+
+
 def test_depth_by_default_counts_for_each_connection():
     one, two, many = ([row['depth'] for row in rows('--peers', count, '--size', '8,4M', '--iterations', '100', '--warmup', '10')]
                       for count in ('1', '2', '200'))
     assert one == [128, 16] and two == [256, 32]
+    assert many == [16384, 3200]
     assert rows('--peers', '2', '--depth', '128', '--size', '8', *SHORT)[0]['depth'] == 128
 
 
@@ -292,7 +318,6 @@ def test_several_servers_at_once():
                 assert sum(one['bytes_per_second_in'] for one in row['servers']) == pytest.approx(into, abs=4)
         shown = run('bench', *addresses, '--size', '4K', *SHORT).stdout
         assert 'SIZE, SERVER' in shown and all(f'\n{address}' in shown for address in addresses)
-    assert many == [16384, 3200]
         lines = list(csv.DictReader(run('bench', *addresses, '--size', '8', '--csv', *SHORT).stdout.splitlines()))
         assert [line['server'] for line in lines] == ['', *addresses]
         assert sum(int(line['operations']) for line in lines[1:]) == int(lines[0]['operations'])
