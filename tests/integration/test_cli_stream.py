@@ -280,6 +280,26 @@ def test_unknown_stream_and_forbidden_block(tmp_path):
         assert '[STREAM-NO-BLOCK]' in done.stderr and '--allow-block' in done.stderr
         done = run('subscribe', publisher.address, 'cam0', '--memory-limit', '1K', expect=1)
         assert '[STREAM-MEMORY]' in done.stderr and '--memory-limit' in done.stderr
+
+
+@pytest.mark.parametrize('subscriber', ['subscribe', 'record', 'relay'])
+def test_hints_name_commands_with_the_key(subscriber, tmp_path):
+    file = ['--to', tmp_path / 'file'] if subscriber == 'record' else []
+    make_key(tmp_path)
+    make_key(tmp_path, 'a key')
+    make_key(tmp_path, long := 'k' * 120)
+
+    def hint(name, *names, expect):
+        done = run(subscriber, '--key', name, publisher.address, *names, *file, expect=expect, cwd=tmp_path)
+        return re.search('`peerlane (streams .*)` lists', done.stderr)[1].split()
+
+    with fed('--key', tmp_path / 'key') as publisher:
+        for names, status in [(['cam1'], 1), ([], 2)]:
+            command = hint('key', *names, expect=status)
+            assert command == ['streams', '--key', 'key', publisher.address]
+            assert 'cam0' in run(*command, cwd=tmp_path).stdout
+            for name in ('a key', long):
+                assert hint(name, *names, expect=status) == ['streams', '--key', 'FILE', publisher.address]
         done = run('publish', '--name', 'x', '--listen', publisher.address, expect=1)
         assert 'in use' in done.stderr
 

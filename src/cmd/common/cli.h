@@ -121,6 +121,20 @@ struct cli_connection_arguments {
 /* Fills *arguments, which points into *options. */
 void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments);
 
+/* -- hints (hint_command.c) ------------------------------------------------------------------------- */
+
+/* Fits into pl_error.hint, with some words behind it. */
+struct cli_hint_command {
+	char text[144];
+};
+
+/*
+ * Returns hint->text, a `peerlane` command that reaches `address` with the key and the identities of *options. Placeholders
+ * stand for all values if the command would be too long, or if a shell would not take a value as it is.
+ */
+const char *cli_hint_command(struct cli_hint_command *hint, const char *name, const struct cli_options *options,
+			     const char *address);
+
 /* -- connections (context.c) ---------------------------------------------------------------------- */
 
 /* Reads the key file and opens a context with the shared options. */
