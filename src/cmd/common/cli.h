@@ -255,4 +255,14 @@ unsigned wrap_width(void);
  */
 void wrap_print(const char *words, unsigned at, unsigned indent);
 
+/* Line of results, for programs that read lines: only terminals get it in several rows. */
+struct wrap_line {
+	char text[1024];
+	size_t length;
+};
+
+void wrap_line_add(struct wrap_line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints the line, on a terminal in rows that end between words, and empties it. */
+void wrap_line_print(struct wrap_line *line, FILE *to);
+
 #endif
