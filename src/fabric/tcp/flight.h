@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Bytes in flight: written bytes that a lane has sent and the other end has not acknowledged. Between two processes of one host they
- * count in the lane's share of bulk data. The kernel then copies bytes that are still in a processor's cache, and the work goes to
- * lanes whose other end reads. A connection of loopback may lead to another host, through a proxy: the lane measures its round trip,
- * and a longer one allows as many bytes as it needs. Lanes to other hosts have no such limit.
+ * count in what a lane may have ahead of the other end (tcp_lane_ahead()). The kernel then copies bytes that are still in a processor's
+ * cache, and the work goes to lanes whose other end reads. A connection of loopback may lead to another host, through a proxy: the lane
+ * measures its round trip, and a longer one allows as many bytes as it needs. Lanes to other hosts have no such limit.
  */
 #ifndef PL_TCP_FLIGHT_H
 #define PL_TCP_FLIGHT_H
@@ -12,7 +12,7 @@
 
 /* Times in nanoseconds. */
 struct tcp_flight {
-	bool limited;           /* the bytes count in the lane's share */
+	bool limited;           /* the bytes are limited */
 	bool full;              /* true if the lane left work in the list because of them, until it looks again */
 	uint32_t bytes;         /* in flight, without headers; 0 unless `limited` */
 	uint32_t sequence;      /* frame whose round trip is being measured */

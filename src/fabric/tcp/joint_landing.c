@@ -14,12 +14,6 @@
 #define JOINING_FROM 4u
 /* Chunks do not join if fewer fit into a slot. */
 #define CHUNKS_FROM 4u
-/*
- * While so many copies are under way, the GPU's bus is slower than the lanes, and each lane demotes what it has received: a GPU reads
- * lines that the cores have just written, and hold alone, at half the rate of its bus. It takes the core about 100 us for 1 MiB.
- */
-#define DEMOTE_FROM 3u
-
 /* Chunks side by side of one segment. endpoint->lock protects all members until the last chunk has arrived. */
 struct tcp_joint {
 	struct pl_operation *operation; /* each missing chunk holds a pending count of it */
@@ -94,7 +88,6 @@ static void joint_copied(struct pl_copy *copy, int status)
 	struct tcp_lane *lane = joint->lane;
 
 	lane->landing_count--;
-	atomic_fetch_sub(&lane->endpoint->joint_copies, 1);
 	if (status < 0)
 		tcp_fail_landing(operation);
 	joint_free(lane->endpoint, joint);
@@ -109,7 +102,6 @@ static void copy_joint(struct tcp_lane *lane, struct tcp_joint *joint)
 	joint->copy.done = joint_copied;
 	pl_list_init(&joint->copy.link);
 	lane->landing_count++;
-	atomic_fetch_add(&lane->endpoint->joint_copies, 1);
 	pl_copier_start(pl_context_copier(lane->endpoint->context, lane->engine), &joint->copy, joint->memory,
 			joint->offset, atomic_load(&joint->slot), joint->length, true);
 }
@@ -139,12 +131,10 @@ void tcp_joint_leave(struct tcp_lane *lane, struct tcp_joint *joint, bool arrive
 		copy_joint(lane, joint);
 }
 
-void tcp_joint_received(struct tcp_lane *lane, const struct tcp_request *request)
+void tcp_joint_received(const struct tcp_request *request)
 {
-	const struct tcp_joint *joint = request->joint;
-
-	if (atomic_load_explicit(&lane->endpoint->joint_copies, memory_order_relaxed) >= DEMOTE_FROM)
-		pl_cache_demote(place_of(joint, request->destination), request->length);
+	/* A GPU reads lines that a core has just written, and holds alone, at half the rate of its bus. 1 MiB takes the core 100 us. */
+	pl_cache_demote(place_of(request->joint, request->destination), request->length);
 }
 
 /* Moves the destination of the current frame to the joint's slot. Returns 0, or -ENOMEM: the frame is dropped. */

@@ -52,7 +52,7 @@ void tcp_joint_close(struct tcp_endpoint *endpoint, struct tcp_joint **open);
 /* tcp_land_begin() for DATA: prepares a slot of its own, or a place in its joint's. */
 int tcp_land_answer(struct tcp_lane *lane, struct tcp_request *request, bool whole);
 /* Prepares a chunk of a joint that is in its slot for the copy. */
-void tcp_joint_received(struct tcp_lane *lane, const struct tcp_request *request);
+void tcp_joint_received(const struct tcp_request *request);
 /*
  * A chunk has arrived, or will not: then no byte of the joint is copied. The last chunk starts the copy. The caller holds a pending
  * count of the operation.

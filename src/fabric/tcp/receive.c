@@ -139,7 +139,7 @@ static int data_frame_ends(struct tcp_lane *lane)
 	tcp_land_end(lane, NULL, request->operation);
 	request->received += lane->current.length;
 	if (request->received == request->length && request->joint && lane->destination)
-		tcp_joint_received(lane, request);
+		tcp_joint_received(request);
 	if (request->received == request->length)
 		tcp_request_leave_joint(lane, request, lane->destination);
 	if (!(lane->current.flags & TCP_DATA_LAST))
