@@ -213,8 +213,8 @@ int pl_open(struct pl_context **context, const struct pl_options *options, struc
 
 /**
  * Closes a context and all objects in it: peers, listeners, regions, remote regions, operations. All their handles
- * become invalid. Running operations are cancelled. When this returns, no buffer is in use, and every thread, socket
- * and mapping is gone. No other thread may be inside the library with this context.
+ * become invalid. Sends messages that wait, for at most 500 ms, and cancels running operations. On return no buffer is in
+ * use, and every thread, socket and mapping is gone. No other thread may be inside the library with this context.
  */
 void pl_close(struct pl_context *context);
 
@@ -638,9 +638,9 @@ void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data);
 uint64_t pl_peer_user_data(const struct pl_peer *peer);
 
 /**
- * Ends a connection. Running operations end with -ECANCELED; their completions can still be collected, with `peer`
- * NULL. Remote regions of the peer become unusable, but must still be released. When this returns, no buffer is in use
- * on behalf of the peer.
+ * Ends a connection. Sends messages that were posted before, for at most 500 ms. Then running operations end with
+ * -ECANCELED; their completions can still be collected, with `peer` NULL. Remote regions of the peer become unusable, but
+ * must still be released. When this returns, no buffer is in use on behalf of the peer.
  */
 void pl_peer_close(struct pl_peer *peer);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "control/socket_io.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 static ssize_t socket_result(ssize_t result)
@@ -67,4 +69,14 @@ ssize_t pl_socket_write(int fd, const struct iovec *vector, int count)
 	while (sent < 0 && errno == EINTR);
 	end_recorded_reads();
 	return socket_result(sent);
+}
+
+bool pl_socket_is_acknowledged(int fd)
+{
+	int domain = AF_UNIX, unacknowledged = 0;
+	socklen_t length = sizeof(domain);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) < 0 || domain == AF_UNIX)
+		return true;
+	return ioctl(fd, SIOCOUTQ, &unacknowledged) < 0 || !unacknowledged;
 }

@@ -14,5 +14,10 @@
  */
 ssize_t pl_socket_read(int fd, const struct iovec *vector, int count);
 ssize_t pl_socket_write(int fd, const struct iovec *vector, int count);
+/*
+ * True if the other end's kernel has all bytes that were written. The kernel may drop the others when both ends close the socket.
+ * Always true for local sockets, where a write hands the bytes over.
+ */
+bool pl_socket_is_acknowledged(int fd);
 
 #endif

@@ -374,7 +374,7 @@ static int start_connecting(struct pl_context *context, const char *address, con
 	}
 	if (rc < 0) {
 		if (peer)
-			pl_peer_destroy(peer, rc, NULL);
+			pl_peer_destroy(peer, pl_close_end(), rc, NULL);
 		return rc;
 	}
 	operation->home = peer->home;

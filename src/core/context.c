@@ -385,10 +385,11 @@ static struct pl_peer *claim_peer(struct pl_context *context)
 static void destroy_peers(struct pl_context *context)
 {
 	const struct timespec pause = { .tv_nsec = PL_NS_PER_MS };
+	uint64_t until = pl_close_end();
 	struct pl_peer *peer;
 
 	while ((peer = claim_peer(context)))
-		pl_peer_destroy(peer, -ECANCELED, NULL);
+		pl_peer_destroy(peer, until, -ECANCELED, NULL);
 	/* Engines free the others, some of them when a thread that connects a queue pair has ended. */
 	for (bool again = false; first_of(context, &context->peers); again = true) {
 		if (again)

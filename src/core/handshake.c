@@ -26,7 +26,7 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 			      PL_CAPABILITY_CONFIRMS_LANES | PL_CAPABILITY_NOTIFY_LANES | PL_CAPABILITY_OWNER_COPIES |
 			      PL_CAPABILITY_STREAM_TOKENS | PL_CAPABILITY_STREAM_LIMITS |
 			      PL_CAPABILITY_PREPARED_FRAMES | PL_CAPABILITY_TRAILING_WORDS | PL_CAPABILITY_ECE |
-			      PL_CAPABILITY_FINISH_LANES;
+			      PL_CAPABILITY_FINISH_LANES | PL_CAPABILITY_ASKED_REPORTS;
 	if (context->options.encrypt_data != PL_DEFAULT)
 		hello->flags = context->options.encrypt_data == PL_ON ? PL_HELLO_ENCRYPT_DATA : PL_HELLO_CLEAR_DATA;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
@@ -119,6 +119,7 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	peer->trailing_words = hello->capabilities & PL_CAPABILITY_TRAILING_WORDS;
 	peer->ece = hello->capabilities & PL_CAPABILITY_ECE;
 	peer->finish_lanes = hello->capabilities & PL_CAPABILITY_FINISH_LANES;
+	peer->asked_reports = hello->capabilities & PL_CAPABILITY_ASKED_REPORTS;
 	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_REFUSAL_END)
 		peer->refusal = (enum pl_refusal)(hello->capabilities % 256);
 	if (!peer->initiator)

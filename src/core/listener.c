@@ -461,7 +461,7 @@ void pl_listener_close(struct pl_listener *listener)
 		struct pl_peer *peer = pl_list_first(&peers, struct pl_peer, backlog_link);
 
 		pl_list_remove(&peer->backlog_link);
-		pl_peer_destroy(peer, -ECANCELED, NULL);
+		pl_peer_destroy(peer, pl_close_end(), -ECANCELED, NULL);
 	}
 	pl_listener_put(listener);
 }

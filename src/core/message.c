@@ -50,6 +50,7 @@ static int send_by_control(struct pl_peer *peer, struct pl_operation *operation)
 	if (!pl_channel_has_room(&peer->channel))
 		return -EINPROGRESS;
 	operation->completion.visible = PL_VISIBLE_ON_WIRE;
+	peer->sent_by_control = true;
 	return pl_channel_send(&peer->channel, &message);
 }
 

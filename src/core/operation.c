@@ -131,10 +131,10 @@ void pl_operation_discard(struct pl_operation *operation)
 int pl_operation_take_attributes(struct pl_operation *operation, const char *call, struct pl_error *error)
 {
 	struct pl_attributes *attributes = &operation->attributes;
-	bool notifies = operation->completion.kind == PL_KIND_NOTIFY || (attributes->flags & PL_NOTIFY);
 
+	operation->notifies = operation->completion.kind == PL_KIND_NOTIFY || (attributes->flags & PL_NOTIFY);
 	/* Usual attributes are not cleaned: without PL_NOTIFY their notification data is neither checked nor used. */
-	if (notifies && attributes->notify_length) {
+	if (operation->notifies && attributes->notify_length) {
 		operation->copy = pl_alloc(&operation->context->allocator, attributes->notify_length);
 		if (!operation->copy)
 			return pl_fail_memory(error, call);

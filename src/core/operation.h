@@ -111,6 +111,8 @@ struct pl_operation {
 	bool credit_due;       /* notification: its collection requires a credit */
 	bool one_memory;       /* all segments of a vector have one region and one remote region */
 	bool has_turn;         /* write: its notification has its place in the peer's window, and is not sent */
+	bool notifies;         /* of the program: it is a notification, or ends with one */
+	bool held_at_end;      /* message: has one more pending count until its peer is closed */
 	bool wait_over;        /* the time limit of pl_wait() has passed: cancel_task ends it for this reason */
 
 	/*

@@ -142,6 +142,7 @@ void pl_peer_fence_release(struct pl_peer *peer)
 static void stop_peer_operations(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	struct pl_operation *operation;
+	struct pl_error unsent;
 	struct pl_list all;
 
 	pl_stream_ops.peer_ended(peer);
@@ -149,8 +150,11 @@ static void stop_peer_operations(struct pl_peer *peer, int status, const struct 
 	pl_list_init(&all);
 	pl_operations_take(peer, &all);
 	pl_peer_begin_stopping(peer);
-	while ((operation = pl_peer_operation_next(peer, &all)))
-		pl_operation_stop(operation, status, error);
+	while ((operation = pl_peer_operation_next(peer, &all))) {
+		bool explained = peer->close_end && error && pl_peer_explain_unsent(operation, &unsent);
+
+		pl_operation_stop(operation, status, explained ? &unsent : error);
+	}
 	pl_peer_end_stopping(peer);
 }
 
@@ -361,11 +365,14 @@ static void end_opening(struct pl_peer *peer, int status, const struct pl_error 
 	pl_operation_pending_done(opening);
 }
 
-void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error)
+void pl_peer_destroy(struct pl_peer *peer, uint64_t until, int status, const struct pl_error *error)
 {
+	pl_peer_send_last(peer, until);
 	peer_leave_context(peer);
 	pl_engine_lock(peer->home);
+	peer->close_end = until;
 	pl_peer_sweep_before_end(peer);
+	pl_peer_hold_messages(peer);
 	pl_dial_turn_over(peer);
 	end_opening(peer, status, error);
 	if (peer->listener)
@@ -382,6 +389,7 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	pl_engine_lock(peer->home);
 	if (peer->home->poller)
 		peer->home->poller->drain(peer->home->poller);
+	pl_peer_release_messages(peer);
 	peer->endpoint = NULL;
 	pl_timer_clear(peer->home, &peer->key_timer);
 	pl_watch_remove(&peer->stream_watch);
@@ -472,5 +480,5 @@ void pl_peer_close(struct pl_peer *peer)
 	if (!peer || pl_context_forked(peer->context))
 		return;
 	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL, "the connection was closed at this end");
-	pl_peer_destroy(peer, -ECANCELED, &error);
+	pl_peer_destroy(peer, pl_close_end(), -ECANCELED, &error);
 }

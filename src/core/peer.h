@@ -20,6 +20,8 @@
 
 /* Lists of the large sends that a peer has not read. */
 #define PL_RENDEZVOUS_LISTS 16u
+/* Time in which the close of a peer, or of all peers of a context, sends the messages that were posted before. */
+#define PL_CLOSE_TIME (500 * PL_NS_PER_MS)
 
 struct pl_admission;
 struct pl_endpoint;
@@ -150,6 +152,7 @@ struct pl_peer {
 	bool trailing_words;             /* PL_CAPABILITY_TRAILING_WORDS */
 	bool ece;                        /* PL_CAPABILITY_ECE */
 	bool finish_lanes;               /* PL_CAPABILITY_FINISH_LANES */
+	bool asked_reports;              /* PL_CAPABILITY_ASKED_REPORTS */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
@@ -182,6 +185,7 @@ struct pl_peer {
 	struct pl_timer release_timer;  /* sends them again; home */
 	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
 	unsigned held_import_count;
+	bool sent_by_control;          /* a message went over the control channel */
 	uint64_t sent, consumed_there; /* message counters; the difference is limited by the window */
 	_Atomic uint64_t consumed;
 	uint64_t arrived;
@@ -201,6 +205,7 @@ struct pl_peer {
 	uint64_t subscribes_until; /* time until which the other end's SUBSCRIBEs are used up, less those that it may save */
 	uint32_t next_stream; /* number of the last subscription or request of this end */
 	uint64_t wrong_tokens; /* pl_now() from which on all wrong tokens of the other end are forgotten. Home */
+	uint64_t close_end;    /* time until which the close of the peer may send messages. Home */
 	uint64_t leave_end;   /* limit of the wait for the end of pushed writes; 0: none is awaited. Home */
 
 	bool leaving;               /* the peer sent BYE */
@@ -228,6 +233,17 @@ void pl_peer_sweep_run(struct pl_task *task);
  */
 void pl_peer_sweep_before_end(struct pl_peer *peer);
 
+/* last_messages.c: sends the messages of an open peer that its program closes, at most until then. Without an engine's lock. */
+void pl_peer_send_last(struct pl_peer *peer, uint64_t until);
+/* Returns true, and the reason of its end, if the operation sends a message that waited until the close of its peer. */
+bool pl_peer_explain_unsent(const struct pl_operation *operation, struct pl_error *error);
+/*
+ * Hold the ends of all messages back while the peer is closed, so that they end in the order of posting, wherever they waited. Home,
+ * before the peer's operations are stopped, and after its endpoint is closed.
+ */
+void pl_peer_hold_messages(struct pl_peer *peer);
+void pl_peer_release_messages(struct pl_peer *peer);
+
 /*
  * Steps through a peer's operations while they end or begin others: moves the first one of `rest` back into the peer's
  * list. Returns NULL at the end.
@@ -246,8 +262,16 @@ static inline struct pl_operation *pl_peer_operation_next(struct pl_peer *peer, 
 
 /* Creates a peer with this home. */
 struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, bool initiator, struct pl_error *error);
-/* Closes and frees a peer. Called without an engine's lock, by the owner or the claimer of the peer. */
-void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error);
+/*
+ * Closes and frees a peer. Called without an engine's lock, by the owner or the claimer of the peer. Sends its messages before, until
+ * the time `until` of pl_now().
+ */
+void pl_peer_destroy(struct pl_peer *peer, uint64_t until, int status, const struct pl_error *error);
+/* Returns the time until which a close that begins now may send messages. */
+static inline uint64_t pl_close_end(void)
+{
+	return pl_now() + PL_CLOSE_TIME;
+}
 /* Finds a peer that accepts sockets by its index, and pins it. Returns NULL if there is none. */
 struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index);
 void pl_peer_unpin(struct pl_peer *peer);

@@ -35,7 +35,8 @@ struct pl_memory {
 	bool owned;    /**< allocated by the kind: release() frees it */
 	bool fragile;  /**< access may raise a signal (a file that may be truncated): use copy_in() and copy_out() */
 	void *handle;  /**< private to the kind */
-	void *device;  /**< equal for all memory that one queue of copies serves */
+	/** equal for all memory that one queue of copies serves; a process uses no number twice; 0: none */
+	uint64_t device;
 	int node;      /**< NUMA node of nearby host memory; -1: any */
 	struct pl_dmabuf_memory *dmabuf; /**< cards use it before any other path; NULL: none */
 	/**

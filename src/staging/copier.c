@@ -29,7 +29,7 @@ struct smalls {
 struct device {
 	struct pl_list link;
 	const struct pl_memory_ops *ops;
-	const void *device;
+	uint64_t device;
 	struct pl_copy_queue *queue;
 	struct pl_list copies[2]; /* out of device memory and into it, each in order */
 	struct smalls *smalls[2]; /* NULL: none yet */

@@ -8,8 +8,8 @@
 
 /* Unsent bytes of a control channel from which on it gets no announcements. */
 #define CHANNEL_FULL (32u << 10)
-/* Pause before an announcer looks at a full channel again. */
-#define CHANNEL_PAUSE (5 * PL_NS_PER_MS)
+/* Time after which an announcer tells what it has not told: the channel was full, or the subscriber had enough to read. */
+#define ANNOUNCE_PAUSE (5 * PL_NS_PER_MS)
 
 /* True if one end waits for the message, perhaps without limit of time, and no later message replaces it. */
 static bool message_is_awaited(const struct pl_stream_message *message)
@@ -89,31 +89,23 @@ static bool subscription_limited(const struct pl_subscription *subscription)
 	return subscription->sent - subscription->answered >= PL_UNANSWERED_MAX;
 }
 
-/* Builds an announcement. Returns false if there is no news that may be told. Takes publisher->lock. */
-static bool build_announcement(struct pl_subscription *subscription, struct pl_stream_message *message, uint8_t *buffer)
+/* Returns the number of frames that are enough to read: half a ring. */
+static unsigned enough_frames(const struct pl_publisher *publisher)
 {
-	struct pl_publisher *publisher = subscription->publisher;
-	bool news;
+	return PL_MAX(publisher->header.geometry.slots / 2, 2u);
+}
 
-	pl_lock_take(&publisher->lock);
-	news = subscription->told_state != publisher->state || subscription->told_demoted != subscription->demoted ||
-	       subscription->awaited ||
-	       (subscription->told != publisher->published && !subscription_limited(subscription));
-	if (news) {
-		*message = (struct pl_stream_message){ .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
-		message->announce.claimed = publisher->claimed;
-		message->announce.published = publisher->published;
-		message->announce.state = publisher->state;
-		message->announce.demoted = subscription->demoted;
-		message->announce.skipped = subscription->skipped;
-		message->announce.waits = subscription->awaited;
-		subscription->awaited = false;
-		collect_descriptors(subscription, message, buffer);
-		/* Before the message leaves: its answer may arrive at once. */
-		subscription->announced = publisher->published;
-	}
-	pl_lock_release(&publisher->lock);
-	return news;
+/*
+ * True if the next announcement asks for reports at once: a loan waits, or half a ring is not reported. publisher->lock is held.
+ * Home.
+ */
+static bool subscription_asks(const struct pl_subscription *subscription)
+{
+	const struct pl_publisher *publisher = subscription->publisher;
+
+	return subscription->awaited ||
+	       (pl_subscription_must_ask(subscription) &&
+		(publisher->blocked_since || publisher->published >= subscription->taken + enough_frames(publisher)));
 }
 
 static void announce_later(const struct pl_subscription *subscription)
@@ -121,7 +113,64 @@ static void announce_later(const struct pl_subscription *subscription)
 	struct pl_announcer *announcer = pl_announcer_of(subscription->publisher, subscription->peer->home);
 
 	if (pl_list_empty(&announcer->timer.link))
-		pl_timer_set(announcer->engine, &announcer->timer, pl_now() + CHANNEL_PAUSE);
+		pl_timer_set(announcer->engine, &announcer->timer, pl_now() + ANNOUNCE_PAUSE);
+}
+
+/*
+ * True if the subscriber can read without news: it knows half a ring of frames that it has not reported. Its next reports bring the
+ * announcement, which tells of all frames since; ANNOUNCE_PAUSE does if there is no report. An announcement does not wait
+ * - if a loan does: a subscriber far away must know the whole ring;
+ * - for frames in place: a program may release them only after it has got others;
+ * - if the descriptors of one frame more might not fit.
+ * publisher->lock is held. Home.
+ */
+static bool subscription_is_busy(const struct pl_subscription *subscription)
+{
+	const struct pl_publisher *publisher = subscription->publisher;
+	uint64_t waiting = publisher->published - subscription->told;
+
+	return subscription->blocks && !subscription->in_place && !publisher->blocked_since &&
+	       subscription->told >= subscription->taken + enough_frames(publisher) &&
+	       (waiting + 1) * publisher->header.geometry.descriptor_stride <= PL_STREAM_ANNOUNCE_MAX;
+}
+
+/* True if the subscription has other news than frames. publisher->lock is held. Home. */
+static bool has_rare_news(const struct pl_subscription *subscription)
+{
+	return subscription->told_state != subscription->publisher->state ||
+	       subscription->told_demoted != subscription->demoted || subscription->awaited;
+}
+
+/*
+ * Builds an announcement. Returns false if there is no news that may be told now. `all`: no frame is left for later. Takes
+ * publisher->lock.
+ */
+static bool build_announcement(struct pl_subscription *subscription, bool all, struct pl_stream_message *message,
+			       uint8_t *buffer)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+	bool news, frames;
+
+	pl_lock_take(&publisher->lock);
+	frames = subscription->told != publisher->published && !subscription_limited(subscription);
+	news = has_rare_news(subscription) || (frames && (all || !subscription_is_busy(subscription)));
+	if (news) {
+		*message = (struct pl_stream_message){ .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
+		message->announce.claimed = publisher->claimed;
+		message->announce.published = publisher->published;
+		message->announce.state = publisher->state;
+		message->announce.demoted = subscription->demoted;
+		message->announce.skipped = subscription->skipped;
+		message->announce.waits = subscription->asked = subscription_asks(subscription);
+		subscription->awaited = false;
+		collect_descriptors(subscription, message, buffer);
+		/* Before the message leaves: its answer may arrive at once. */
+		subscription->announced = publisher->published;
+	}
+	pl_lock_release(&publisher->lock);
+	if (frames && !news)
+		announce_later(subscription);
+	return news;
 }
 
 bool pl_subscription_must_wait(const struct pl_subscription *subscription)
@@ -145,7 +194,8 @@ static void repeat_announcement(struct pl_subscription *subscription, const stru
 	announce_later(subscription);
 }
 
-void pl_subscription_announce(struct pl_subscription *subscription)
+/* Tells a subscription the news. `all`: also frames that could wait. */
+static void announce_news(struct pl_subscription *subscription, bool all)
 {
 	struct pl_stream_message message;
 	uint64_t announced = subscription->announced;
@@ -163,7 +213,7 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 	/* The first one tells a subscriber of frames in place that it holds no slots back, before it uses any. */
 	if (subscription->sent && pl_subscription_must_wait(subscription))
 		return;
-	if (!build_announcement(subscription, &message, buffer))
+	if (!build_announcement(subscription, all, &message, buffer))
 		return;
 	if (pl_channel_left_out(pl_stream_send(subscription->peer, &message))) {
 		repeat_announcement(subscription, &message, announced);
@@ -177,7 +227,17 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 	subscription->told_demoted = message.announce.demoted;
 }
 
-static void announce_all(struct pl_announcer *announcer)
+void pl_subscription_announce(struct pl_subscription *subscription)
+{
+	announce_news(subscription, false);
+}
+
+void pl_subscription_tell_rest(struct pl_subscription *subscription)
+{
+	announce_news(subscription, true);
+}
+
+static void announce_all(struct pl_announcer *announcer, bool all)
 {
 	/* Pushed writes that fail may lose their peer, and so end its subscriptions. */
 	struct pl_list rest;
@@ -191,19 +251,19 @@ static void announce_all(struct pl_announcer *announcer)
 		pl_list_remove(&subscription->home_link);
 		pl_list_append(&announcer->subscriptions, &subscription->home_link);
 		silent &= subscription_limited(subscription);
-		pl_subscription_announce(subscription);
+		announce_news(subscription, all);
 	}
 	atomic_store(&announcer->silent, silent);
 }
 
 static void announcer_run(struct pl_task *task)
 {
-	announce_all(pl_container_of(task, struct pl_announcer, task));
+	announce_all(pl_container_of(task, struct pl_announcer, task), false);
 }
 
 static void announcer_expire(struct pl_timer *timer)
 {
-	announce_all(pl_container_of(timer, struct pl_announcer, timer));
+	announce_all(pl_container_of(timer, struct pl_announcer, timer), true);
 }
 
 /* True if a subscription of the announcer can be told of a frame before its subscriber has answered. */
@@ -224,7 +284,7 @@ static void announcer_spread(struct pl_task *task)
 		if (other != announcer && announcer_may_tell(other))
 			pl_engine_post(other->engine, &other->task);
 	}
-	announce_all(announcer);
+	announce_all(announcer, false);
 }
 
 void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine)

@@ -102,7 +102,9 @@ static void ask_for_slots(struct pl_publisher *publisher)
 	pl_list_for_each(at, &publisher->subscriptions) {
 		struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, link);
 
-		subscription->awaited |= subscription->quiet && pl_subscription_holds(subscription, publisher->awaited);
+		bool asks = subscription->quiet || (pl_subscription_must_ask(subscription) && !subscription->asked);
+
+		subscription->awaited |= asks && pl_subscription_holds(subscription, publisher->awaited);
 	}
 }
 

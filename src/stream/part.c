@@ -135,7 +135,7 @@ static void part_count_read(struct pl_part *part, struct pl_peer *peer, int stat
 	bool last, check;
 
 	pl_lock_take(&subscriber->lock);
-	if (status < 0 && part->status == 0)
+	if (part->status == 0)
 		part->status = status;
 	last = part->pending == 1;
 	check = last && part->status == 0 && !part->checking;
@@ -193,7 +193,7 @@ int pl_part_refuse(const struct pl_subscriber *subscriber, struct pl_error *erro
 {
 	if (subscriber->phase == PL_SUBSCRIBER_OVER && subscriber->failure.code)
 		return pl_subscriber_fail_take(subscriber, "pl_subscriber_read", subscriber->failure.code, error);
-	if (subscriber->phase != PL_SUBSCRIBER_LIVE || !subscriber->peer)
+	if (subscriber->phase != PL_SUBSCRIBER_LIVE)
 		return fail_disconnected(subscriber, error);
 	if (subscriber->restarted)
 		return pl_subscriber_fail_take(subscriber, "pl_subscriber_read", -ESTALE, error);

@@ -49,7 +49,7 @@ struct pl_announcer {
 	struct pl_engine *engine;
 	struct pl_task task;
 	struct pl_task spread_task;   /* the same for all announcers */
-	struct pl_timer timer;        /* tries again when the control channel of a peer was full */
+	struct pl_timer timer;        /* tells what was left for later: ANNOUNCE_PAUSE */
 	struct pl_timer token_timer;  /* ends subscriptions whose tokens have expired */
 	struct pl_list subscriptions; /* home_link; home */
 	atomic_uint count;            /* elements of `subscriptions` */
@@ -85,6 +85,7 @@ struct pl_subscription {
 	bool blocks, demoted, ended;
 	bool quiet;          /* in place, and its subscriber answers and reports only if it must */
 	bool awaited;        /* the next announcement asks for a report, because a loan or a skip waits */
+	bool asked;          /* the last announcement asked for reports at once */
 	bool in_place;       /* blocks until its frames are frozen, or until this time: */
 	bool pushed;         /* the publisher writes its frames */
 	bool drop_newest;    /* of pushed frames: those without a credit are rejected, unless they are history */
@@ -164,6 +165,15 @@ static inline const char *pl_peer_fingerprint(const struct pl_peer *peer)
 	return peer->admission ? peer->admission->identity.fingerprint : "";
 }
 
+/*
+ * True if the subscriber reports free slots in quarters of the ring unless the last announcement has asked for them. One with frames
+ * in place may be quiet instead. publisher->lock is held.
+ */
+static inline bool pl_subscription_must_ask(const struct pl_subscription *subscription)
+{
+	return subscription->blocks && !subscription->in_place && subscription->peer->asked_reports;
+}
+
 /* loan.c: true if a subscriber of the peer's context was demoted lately. publisher->lock is held. */
 bool pl_publisher_has_demoted(const struct pl_publisher *publisher, const struct pl_peer *peer);
 /* loan.c: publishes a frame, or gives it up, after the work of its stream. */
@@ -195,8 +205,13 @@ void pl_publisher_announce(struct pl_publisher *publisher);
 /* The same for news that are only of frames: without announcers that can tell nobody. */
 void pl_publisher_announce_frames(struct pl_publisher *publisher);
 void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine);
-/* Tells a subscription the news, unless it has too many announcements to answer. Home. */
+/*
+ * Tells a subscription the news, unless it has too many announcements to answer. Frames wait for a report of a subscriber that has
+ * enough to read. Home.
+ */
 void pl_subscription_announce(struct pl_subscription *subscription);
+/* The same, and no frame waits. Home. */
+void pl_subscription_tell_rest(struct pl_subscription *subscription);
 /* True if the peer's control channel is too full for more. The announcer looks again later. Home. */
 bool pl_subscription_must_wait(const struct pl_subscription *subscription);
 /*

@@ -32,12 +32,15 @@ bool pl_subscriber_is_complete(const struct pl_subscriber *subscriber)
 
 /*
  * True if the publisher must learn of free slots. While reads are under way, their ends bring another look, so that one
- * report frees a quarter of the slots. A quiet subscriber does the same until the publisher asks.
+ * report frees a quarter of the slots. So it does until the publisher asks, if that does: one of this release does, and one with a
+ * quiet subscriber.
  */
 static bool slots_due(const struct pl_subscriber *subscriber, uint64_t taken)
 {
 	uint64_t freed = taken - subscriber->reported_taken;
-	bool waits = pl_subscriber_is_quiet(subscriber) ? !subscriber->awaited : subscriber->reading > 0;
+	bool quiet = pl_subscriber_is_quiet(subscriber);
+	bool asked = subscriber->awaited || !(quiet || (subscriber->peer->asked_reports && !subscriber->in_place));
+	bool waits = !asked || (!quiet && subscriber->reading > 0);
 
 	return subscriber->blocks && freed && (!waits || freed >= pl_slots_of_report(subscriber));
 }
@@ -61,7 +64,7 @@ static void build_report(struct pl_subscriber *subscriber, uint64_t taken, struc
 		subscriber->reported_arrived = subscriber->arrived;
 	message->taken.answered = subscriber->reported_arrived;
 	/* The publisher asks again if these slots are not enough. */
-	if (taken > subscriber->reported_taken)
+	if (taken > subscriber->reported_taken && subscriber->in_place)
 		subscriber->awaited = false;
 	subscriber->released = 0;
 	message->taken.taken = subscriber->reported_taken = taken;

@@ -208,7 +208,7 @@ static uint64_t end_unadmitted(struct pl_announcer *announcer)
 		pl_lock_release(&publisher->lock);
 		if (reason != PL_CLOSED_PUBLISHER)
 			close_subscription(subscription, reason);
-		else if (pass->used && pass->expires)
+		else if (pass->expires)
 			left = PL_MIN(left, pass->expires - now);
 	}
 	return left;
@@ -233,7 +233,7 @@ void pl_stream_token_watch(struct pl_subscription *subscription)
 	struct pl_announcer *announcer = pl_announcer_of(subscription->publisher, subscription->peer->home);
 	uint64_t expires = subscription->pass.expires, now = pl_wall_clock(), time;
 
-	if (!subscription->pass.used || !expires)
+	if (!expires)
 		return;
 	time = pl_now() + PL_MIN(expires - PL_MIN(expires, now), LOOK_AGAIN);
 	if (pl_list_empty(&announcer->token_timer.link) || announcer->token_timer.deadline > time)

@@ -336,7 +336,8 @@ static void take_announcement(struct pl_subscriber *subscriber, const struct pl_
 	subscriber->announced_published = message->announce.published;
 	subscriber->announced_skipped = message->announce.skipped;
 	subscriber->announced_state = message->announce.state;
-	subscriber->awaited |= message->announce.waits;
+	/* A quiet subscriber reports once for each question, others until an announcement asks no more. */
+	subscriber->awaited = message->announce.waits || (subscriber->awaited && subscriber->in_place);
 	subscriber->arrived++;
 	if (message->announce.demoted && !subscriber->demoted) {
 		subscriber->blocks = false;

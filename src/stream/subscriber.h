@@ -131,7 +131,7 @@ struct pl_subscriber {
 	bool may_be_quiet;                     /* the publisher asks for reports, and threads of this context poll */
 	bool polls;                            /* the program has looked into the ring of the present view */
 	unsigned sleeping;                     /* threads in a take that rely on announcements */
-	bool awaited;                          /* the publisher waits for slots */
+	bool awaited;                          /* the publisher has asked for free slots */
 	unsigned released;                     /* frames in place since the last report */
 	uint64_t view_claimed, view_published; /* last seen in the view */
 	struct pl_list parts;      /* calls of pl_subscriber_read() with reads under way; changed at home */

@@ -106,7 +106,8 @@ static void begin_subscription(struct pl_subscription *subscription, const struc
 	subscription->drop_newest = message->subscribe.overflow == PL_OVERFLOW_DROP_NEWEST;
 	subscription->quiet = subscription->in_place && subscription->peer->quiet_frames;
 	/* A loan that waits may have to wait for this one. */
-	subscription->awaited = subscription->quiet && publisher->blocked_since;
+	subscription->awaited =
+		publisher->blocked_since && (subscription->quiet || pl_subscription_must_ask(subscription));
 	pl_list_append(&publisher->subscriptions, &subscription->link);
 	publisher->subscription_count++;
 	pl_publisher_set_gate(publisher);
@@ -487,8 +488,11 @@ void pl_subscription_dismiss(struct pl_subscription *subscription)
 	uint32_t number = subscription->number;
 	bool pushes = subscription->push;
 
+	/* The subscriber counts the frames that it knows, as this end does. */
 	if (pushes)
 		pl_push_tell_last(subscription);
+	else
+		pl_subscription_tell_rest(subscription);
 	end_subscription(subscription, true);
 	if (!pushes)
 		pl_stream_send_closed(peer, number, reason);

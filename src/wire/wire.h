@@ -115,6 +115,8 @@ struct pl_hello {
 #define PL_CAPABILITY_TRAILING_WORDS 134217728u /* over tcp: sends trailing words behind the bytes of READs */
 #define PL_CAPABILITY_ECE 268435456u     /* over verbs: accepts the options of the sender's queue pair (ECE) in RAIL */
 #define PL_CAPABILITY_FINISH_LANES 536870912u   /* over tcp: accepts FINISH of received messages on each lane */
+#define PL_CAPABILITY_ASKED_REPORTS \
+	1073741824u                      /* a publisher asks blocking subscribers for reports that it needs at once */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {

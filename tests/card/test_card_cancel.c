@@ -72,7 +72,7 @@ static void waiting_message(void *argument)
 	pair_close(&pair);
 }
 
-/* The card has begun neither the write nor the messages behind it when the program closes the peer. */
+/* The card has begun neither the write nor the messages behind it when the program closes the peer, and does all then. */
 static void close_behind_write(void *argument)
 {
 	const unsigned count = *(const unsigned *)argument;
@@ -93,7 +93,8 @@ static void close_behind_write(void *argument)
 		messages[i] = send_tag(pair.environment.near_peer, i, NULL);
 	check_number(atomic_load(&write->state), PL_RUNNING);
 	check_number(pl_list_empty(&near->waiting), count == 1);
-	pl_peer_close(pair.environment.near_peer);
+	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL, "closed");
+	pl_peer_destroy(pair.environment.near_peer, pl_now() + AMPLE_TIME, -ECANCELED, &error);
 	pair.environment.near_peer = NULL;
 	for (unsigned i = 0; i < count; i++) {
 		check_ok(pl_receive(pair.environment.far_peer, 0, 0, &(struct pl_buffer){ pair.far.region, 0, LENGTH },
@@ -102,9 +103,9 @@ static void close_behind_write(void *argument)
 		complete(&pair.environment, received, &receipt);
 		check_number(receipt.tag, i);
 	}
-	fail_with(&pair.environment, write, -ECANCELED);
+	complete(&pair.environment, write, NULL);
 	for (unsigned i = 0; i < count; i++)
-		await(&pair.environment, messages[i], NULL, &error);
+		complete(&pair.environment, messages[i], NULL);
 	pair_close(&pair);
 }
 

@@ -45,9 +45,37 @@ static void writes_during_reset(void *argument)
 		complete(&pair.environment, operation, NULL);
 	}
 	check_number(card_looks_held(), 2);
+	/* The other device goes, too. Its driver may wait until both ends have closed it. */
+	lose_device(&pair, 0);
+	progress_until(&pair.environment, !card_counts_now().contexts);
+	check_number(card_looks_held(), 2);
 	card_hold_looks(false);
-	/* The device is back. */
+	/* The devices are back. */
 	await_lanes(&pair.environment, 2);
+	pair_close(&pair);
+}
+
+/* A rail breaks while the driver lets looks wait. It connects again with the ports that are known. */
+static void connect_during_look(void *argument)
+{
+	struct pl_peer *peers[2];
+	struct pair pair;
+
+	rail_limit = 2;
+	pair_open(&pair, argument, LENGTH);
+	await_lanes(&pair.environment, 2);
+	peers[0] = pair.environment.near_peer;
+	peers[1] = pair.environment.far_peer;
+	card_hold_looks(true);
+	for (unsigned i = 0; i < 2; i++)
+		atomic_store(&verbs_endpoint_of(peers[i]->endpoint)->state->stale, true);
+	pl_engine_lock(peers[0]->home);
+	verbs_fail(&verbs_endpoint_of(peers[0]->endpoint)->rails[1], "a test");
+	check_number(peer_information_of(peers[0]).lanes, 1);
+	pl_engine_unlock(peers[0]->home);
+	await_lanes(&pair.environment, 2);
+	progress_until(&pair.environment, card_looks_held() == 2);
+	card_hold_looks(false);
 	pair_close(&pair);
 }
 
@@ -56,6 +84,8 @@ int main(void)
 	static const struct test_case cases[] = {
 		{ "manual", writes_during_reset, (void *)&card_manual, LIMIT },
 		{ "threads", writes_during_reset, (void *)&card_threads, LIMIT },
+		{ "connect", connect_during_look, (void *)&card_manual, LIMIT },
+		{ "connect-threads", connect_during_look, (void *)&card_threads, LIMIT },
 	};
 
 	return cases_run("resets", cases, sizeof(cases) / sizeof(cases[0]));

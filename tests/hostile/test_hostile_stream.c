@@ -198,6 +198,42 @@ static void test_report_back(void *argument)
 	rig_close(&rig);
 }
 
+/* Slots of frames in place stay until their subscriber has answered the announcement that tells of the demotion. */
+static void test_report_before_freeze(void *argument)
+{
+	struct pl_stream_message message = subscribe_message(77);
+	struct pl_subscription *subscription;
+	struct pl_stream_frame *loan;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, NULL);
+	rig.publisher->patience = 1;
+	message.subscribe.in_place = true;
+	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	for (unsigned i = 0; i < 4; i++)
+		publish(rig.publisher, 10);
+	check(pl_publisher_loan(rig.publisher, 5 * MS, &loan, &error) == -EAGAIN);
+	check_serves(&rig);
+	subscription = pl_list_first(&rig.publisher->subscriptions, struct pl_subscription, link);
+	check(subscription->told_demoted);
+	message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = 77 };
+	message.taken.answered = subscription->demotion - 1;
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	check(subscription->blocks);
+	check(pl_publisher_loan(rig.publisher, 0, &loan, &error) == -EAGAIN);
+	message.taken.answered = subscription->demotion;
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	check(!subscription->blocks);
+	publish(rig.publisher, 10);
+	rig_close(&rig);
+}
+
 static void test_messages(void *argument)
 {
 	static const uint8_t bodies[][12] = { { 0, 0, 0, 0, 1 },
@@ -239,6 +275,40 @@ static void test_messages(void *argument)
 	message = (struct pl_stream_message){ .type = PL_STREAM_CLOSED, .number = 9 };
 	send_as(rig.environment.near_peer, &message);
 	check_serves(&rig);
+	rig_close(&rig);
+}
+
+/* Sequences of SUBSCRIBE and UNSUBSCRIBE at their limits. */
+static void test_subscribed_sequences(void *argument)
+{
+	struct pl_stream_message message;
+	struct rig rig;
+
+	(void)argument;
+	/* A base behind the start, which is the last one that a sequence reaches. */
+	rig_open(&rig, NULL);
+	message = subscribe_message(5);
+	message.subscribe.from = PL_RING_SEQUENCE_MAX;
+	message.subscribe.start = PL_START_SEQUENCE;
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	message = subscribe_message(6);
+	message.subscribe.base = 1;
+	send_as(rig.environment.near_peer, &message);
+	await_loss(rig.environment.far_peer);
+	rig_close(&rig);
+	/* A subscriber that gives up before it has an answer knows no sequences. One that has prepared has none either. */
+	rig_open(&rig, NULL);
+	publish(rig.publisher, 10);
+	for (unsigned i = 0; i < 2; i++) {
+		message = subscribe_message(7 + i);
+		message.subscribe.prepare = i;
+		send_as(rig.environment.near_peer, &message);
+		message = (struct pl_stream_message){ .type = PL_STREAM_UNSUBSCRIBE, .number = 7 + i };
+		message.taken.accounts.next = message.taken.accounts.delivered = i ? 5 : 0;
+		send_as(rig.environment.near_peer, &message);
+		check_serves(&rig);
+	}
 	rig_close(&rig);
 }
 
@@ -479,6 +549,64 @@ static void test_announcements(void *argument)
 	}
 }
 
+static void await_failure(const struct rig *rig)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	uint64_t limit = clock_now() + AMPLE_TIME;
+
+	while (pl_subscriber_query(rig->subscriber, &info) == 0 && info.stream.state != PL_STREAM_FAILED) {
+		check(clock_now() < limit);
+		sleep_ms(1);
+	}
+}
+
+/* The second of two announcements goes back. All else is right, so nothing but that makes the subscriber fail. */
+static void test_announced_back(void *argument)
+{
+	struct pl_stream_message first, second;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	for (unsigned i = 0; i < 3; i++) {
+		rig_open(&rig, &(struct pl_subscriber_options)PL_SUBSCRIBER_OPTIONS_INIT);
+		publish(rig.publisher, 0);
+		check(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1);
+		pl_frame_release(frame);
+		first = announcement(&rig, 1, 1);
+		second = announcement(&rig, i != 0, i != 0);
+		if (i == 1)
+			first.announce.state = PL_STREAM_ENDED;
+		if (i == 2)
+			first.announce.skipped = 1;
+		pl_engine_lock(rig.environment.far_peer->home);
+		check(pl_stream_send(rig.environment.far_peer, &first) == 0);
+		check(pl_stream_send(rig.environment.far_peer, &second) == 0);
+		pl_engine_unlock(rig.environment.far_peer->home);
+		await_failure(&rig);
+		check_given_up(&rig, false);
+		rig_close(&rig);
+	}
+}
+
+/* SUBSCRIBED that nobody has asked for ends the connection. */
+static void test_second_answer(void *argument)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBED };
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &(struct pl_subscriber_options)PL_SUBSCRIBER_OPTIONS_INIT);
+	message.number = rig.subscriber->number;
+	pl_lock_take(&rig.publisher->lock);
+	pl_publisher_describe(rig.publisher, &message.subscribed.entry);
+	pl_lock_release(&rig.publisher->lock);
+	send_as(rig.environment.far_peer, &message);
+	await_loss(rig.environment.near_peer);
+	rig_close(&rig);
+}
+
 static void store_word(struct rig *rig, uint64_t offset, uint64_t value)
 {
 	__atomic_store_n((uint64_t *)(void *)(rig->publisher->ring.control + offset), htole64(value), __ATOMIC_RELEASE);
@@ -589,13 +717,16 @@ struct false_push {
 	enum pl_stream_state state;
 };
 
-static void send_push(struct rig *rig, const struct false_push *push)
+/* `flags`: of the frame's descriptor. */
+static void send_push_flags(struct rig *rig, const struct false_push *push, uint32_t flags)
 {
 	struct pl_stream_message message = { .type = PL_STREAM_PUSHED, .number = rig->subscriber->number };
-	struct pl_ring_descriptor descriptor = { .sequence = push->sequence,
-						 .length = push->length,
-						 .metadata_length = push->metadata };
-	uint8_t frame[PL_RING_DESCRIPTOR + 65] = { 0 };
+	struct pl_ring_descriptor descriptor = {
+		.sequence = push->sequence, .length = push->length, .metadata_length = push->metadata, .flags = flags
+	};
+	uint8_t frame[PL_RING_DESCRIPTOR + 65];
+
+	memset(frame, 0xff, sizeof(frame));
 
 	pl_ring_descriptor_encode(&descriptor, &rig->publisher->header.geometry, frame);
 	message.pushed.next = push->next;
@@ -610,15 +741,18 @@ static void send_push(struct rig *rig, const struct false_push *push)
 	send_as(rig->environment.far_peer, &message);
 }
 
-static void await_failure(const struct rig *rig)
+static void send_push(struct rig *rig, const struct false_push *push)
 {
-	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
-	uint64_t limit = clock_now() + AMPLE_TIME;
+	send_push_flags(rig, push, 0);
+}
 
-	while (pl_subscriber_query(rig->subscriber, &info) == 0 && info.stream.state != PL_STREAM_FAILED) {
-		check(clock_now() < limit);
-		sleep_ms(1);
-	}
+/* No message of a frame in the first slot writes behind the memory of its descriptor. */
+static void check_next_descriptor(const struct pl_subscriber *subscriber)
+{
+	const uint8_t *control = pl_region_address(subscriber->memory.control);
+	static const uint8_t zeros[PL_RING_DESCRIPTOR];
+
+	check(!memcmp(control + subscriber->memory.frames[1].descriptor_offset, zeros, sizeof(zeros)));
 }
 
 /* The publisher announces what cannot be, first, or after it has pushed frame 0 into slot 0. */
@@ -635,12 +769,24 @@ static void test_pushes(void *argument)
 		{ "PUSH-SEQUENCE", 2, 2, { UINT64_MAX, 2, 0, 0 }, 0, 1, 10, 0, PL_STREAM_LIVE },
 		{ "PUSH-SEQUENCE", 1, UINT64_MAX, { 0 }, 0, 0, 10, 0, PL_STREAM_LIVE },
 		{ "PUSH-SEQUENCE", 0, 0, { 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_LIVE }, /* nothing new */
+		{ "PUSH-SEQUENCE",
+		  1,
+		  0,
+		  { 1, 0, 0, 0 },
+		  UINT32_MAX,
+		  0,
+		  0,
+		  0,
+		  PL_STREAM_LIVE }, /* more than is published */
 	};
 	static const struct false_push second[] = {
 		{ "PUSH-CREDIT", 2, 2, { 0 }, 0, 1, 10, 0, PL_STREAM_LIVE }, /* the frame is there, and was not taken */
 		{ "PUSH-SEQUENCE", 1, 1, { 0 }, 1, 0, 10, 0, PL_STREAM_LIVE }, /* again */
 		{ "PUSH-SEQUENCE", 0, 1, { 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_LIVE },
 		{ "PUSH-SEQUENCE", 1, 1, { 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_LIVE },
+		/* Goes back, with as many fates as the difference has as a number without sign. */
+		{ "PUSH-SEQUENCE", 0, 1, { UINT64_MAX, 0, 0, 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_ENDED },
+		{ "PUSH-SEQUENCE", 1, 0, { 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_ENDED }, /* fewer are published */
 	};
 	const struct pl_subscriber_options options = push_options();
 	struct pl_stream_message message;
@@ -653,6 +799,7 @@ static void test_pushes(void *argument)
 		check_serves(&rig);
 		send_push(&rig, &first[i]);
 		check_given_up_by(&rig, first[i].id, true);
+		check_next_descriptor(rig.subscriber);
 		rig_close(&rig);
 	}
 	for (unsigned i = 0; i < sizeof(second) / sizeof(second[0]); i++) {
@@ -670,6 +817,59 @@ static void test_pushes(void *argument)
 	message = announcement(&rig, 1, 1);
 	send_as(rig.environment.far_peer, &message);
 	await_loss(rig.environment.near_peer);
+	rig_close(&rig);
+}
+
+/* The stream goes on after its end; the frame was discarded; the subscriber has no slots. */
+static void test_pushes_without_sense(void *argument)
+{
+	/* A frame is missing at the end. */
+	static const struct false_push ended = { "", 0, 1, { 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_ENDED },
+				       goes_on = { "", 1, 1, { 0 }, 0, 0, 10, 0, PL_STREAM_LIVE },
+				       aborted = { "", 1, 1, { 0 }, 0, 0, 0, 0, PL_STREAM_LIVE };
+	const struct pl_subscriber_options options = push_options();
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &options);
+	check_serves(&rig);
+	send_push(&rig, &ended);
+	send_push(&rig, &goes_on);
+	check_given_up_by(&rig, "PUSH-SEQUENCE", true);
+	rig_close(&rig);
+	rig_open(&rig, &options);
+	check_serves(&rig);
+	send_push_flags(&rig, &aborted, PL_DESCRIPTOR_ABORTED);
+	check_given_up_by(&rig, "PUSH-FRAME", true);
+	rig_close(&rig);
+	/* A subscriber that pulls has no slots. */
+	rig_open(&rig, &(struct pl_subscriber_options)PL_SUBSCRIBER_OPTIONS_INIT);
+	send_push(&rig, &goes_on);
+	await_loss(rig.environment.near_peer);
+	rig_close(&rig);
+}
+
+/* The publisher writes a frame before it knows of a pause: nobody wants it. */
+static void test_pushed_after_pause(void *argument)
+{
+	static const struct false_push late = { "", 1, 1, { 0 }, 0, 0, 10, 0, PL_STREAM_LIVE };
+	const struct pl_subscriber_options options = push_options();
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct pl_accounts accounts;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &options);
+	check_serves(&rig);
+	pl_subscriber_pause(rig.subscriber, true);
+	send_push(&rig, &late);
+	while ((accounts = exact_accounts(rig.subscriber)).next < 1) {
+		check(clock_now() < limit);
+		sleep_ms(1);
+	}
+	check_number(accounts.unwanted, 1);
+	check_number(rig.subscriber->window_count, 0);
+	check_number(rig.subscriber->absent, 1);
 	rig_close(&rig);
 }
 
@@ -728,7 +928,7 @@ static void test_prepared(void *argument)
 	struct rig rig;
 
 	(void)argument;
-	for (unsigned i = 0; i < 6; i++) {
+	for (unsigned i = 0; i < 7; i++) {
 		rig_open(&rig, NULL);
 		message = subscribe_message(77);
 		message.subscribe.prepare = true;
@@ -753,6 +953,11 @@ static void test_prepared(void *argument)
 		case 4: /* begins frames that are pushed */
 			message.subscribe.prepare = false;
 			message.subscribe.push = true;
+			break;
+		case 5: /* begins frames in place */
+			message.subscribe.prepare = false;
+			message.subscribe.in_place = true;
+			message.subscribe.overflow = PL_OVERFLOW_BLOCK;
 			break;
 		default: /* begins another stream */
 			message.subscribe.prepare = false;
@@ -1126,6 +1331,11 @@ static void test_old_end(void *argument)
 	check_number(pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &subscriber, &error),
 		     -ENOTSUP);
 	check(!strcmp(error.id, "STREAM-OLD"));
+	/* Copies need neither. */
+	options.push = false;
+	check_ok(pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &subscriber, &error),
+		 &error);
+	pl_subscriber_close(subscriber);
 	check_serves(&rig);
 	rig_close(&rig);
 }
@@ -1135,15 +1345,21 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		{ "reports", test_reports, NULL, 20 },
 		{ "report back", test_report_back, NULL, 10 },
+		{ "report before freeze", test_report_before_freeze, NULL, 10 },
 		{ "messages", test_messages, NULL, 30 },
+		{ "subscribed sequences", test_subscribed_sequences, NULL, 20 },
 		{ "listed entries", test_listed_entries, NULL, 20 },
 		{ "listed total", test_listed_total, NULL, 10 },
 		{ "flood", test_flood, NULL, 30 },
 		{ "tokens", test_tokens, NULL, 10 },
 		{ "announcements", test_announcements, NULL, 20 },
+		{ "announced back", test_announced_back, NULL, 20 },
+		{ "second answer", test_second_answer, NULL, 10 },
 		{ "ring", test_ring, NULL, 20 },
 		{ "cursors back", test_cursors_back, NULL, 10 },
 		{ "pushes", test_pushes, NULL, 20 },
+		{ "pushes without sense", test_pushes_without_sense, NULL, 20 },
+		{ "pushed after a pause", test_pushed_after_pause, NULL, 10 },
 		{ "push key", test_push_key, NULL, 10 },
 		{ "credits", test_credits, NULL, 20 },
 		{ "prepared", test_prepared, NULL, 20 },

@@ -121,19 +121,29 @@ def test_names_stay():
 
 def test_targets_and_accepted_mutants_exist():
     targets = mutants.read_targets()
-    sources = {}
-    for path, tests in targets.items():
-        sources[path] = (ROOT / path).read_text()
-        assert tests, path
-        for test in tests:
-            name = test.split()[0]
-            suffix = '' if name.endswith('.py') else '.c'
-            assert list((ROOT / 'tests').glob(f'*/{name}{suffix}')), f'{path}: {name}'
+    assert not mutants.unknown_names()
+    assert all(targets.values())
+    sources = {path: (ROOT / path).read_text() for path in targets}
     names = {mutant.name for path, text in sources.items() for order in (False, True)
              for mutant in mutants.find_sites(path, text, order)}
     for name, reason in mutants.read_accepted().items():
         assert name in names and reason, name
     assert len(names) > 200
+
+
+@pytest.mark.parametrize('line, unknown', [
+    ('src/wire/blob.c:pl_nothing,pl_blob_decode test_wire_blob', 'src/wire/blob.c:pl_nothing'),
+    ('src/wire/nothing.c test_wire_blob', 'src/wire/nothing.c'),
+    ('src/wire/blob.c test_wire_blob "test_nothing case" test_cli_nothing.py', 'src/wire/blob.c: test_nothing'),
+])
+def test_unknown_names_are_refused(tmp_path, monkeypatch, capsys, line, unknown):
+    table = tmp_path / 'targets'
+    table.write_text(line + '\n')
+    monkeypatch.setattr(mutants, 'TARGETS', str(table))
+    monkeypatch.setattr(sys, 'argv', ['mutants', '--list', '--json', str(tmp_path / 'results.json')])
+    assert mutants.main() == 2
+    output = capsys.readouterr()
+    assert unknown in output.err and not output.out
 
 
 def test_a_command_ends_with_its_children():

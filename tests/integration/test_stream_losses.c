@@ -332,6 +332,61 @@ static void test_skip_lost(void *argument)
 	rig_close(&rig);
 }
 
+/* Takes frames until the stream ends. Returns their number. */
+static unsigned take_rest(struct rig *rig)
+{
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	unsigned count = 0;
+	int rc;
+
+	while ((rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error)) == 1) {
+		pl_frame_release(frame);
+		count++;
+	}
+	check_status(rc, -ENODATA, &error);
+	return count;
+}
+
+/* The stream is whole if the publisher ends it before it closes, and all frames were read. */
+static void test_end_and_close(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	struct pl_error error;
+	uint64_t delivered;
+	struct rig rig;
+
+	options.start = PL_START_HISTORY;
+	options.from = 4;
+	for (unsigned i = 0; i < 3; i++) {
+		bool ends = i<2, reads = i> 0;
+
+		rig_open(&rig, argument, NULL);
+		publish_many(&rig, 4);
+		/* History stays in the ring until the queue has room. */
+		options.queue = reads ? 4 : 1;
+		rig_subscribe(&rig, &options);
+		for (unsigned sequence = 0; reads && sequence < 4; sequence++)
+			take_one(&rig, sequence);
+		if (ends)
+			check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
+		pl_publisher_close(rig.publisher);
+		rig.publisher = NULL;
+		while (pl_subscriber_query(rig.subscriber, &info) == 0 && info.connected)
+			sleep_ms(1);
+		check_number(info.stream.state, ends && reads ? PL_STREAM_ENDED : PL_STREAM_FAILED);
+		check_number(info.accounts.next, 4);
+		/* A read under way ends by now. */
+		delivered = info.accounts.delivered + take_rest(&rig);
+		info.accounts = exact_accounts(rig.subscriber);
+		check_number(info.accounts.delivered, delivered);
+		check_number(info.accounts.missed, 4 - delivered);
+		check((delivered == 4) == reads);
+		rig_close(&rig);
+	}
+}
+
 /* -- layouts --------------------------------------------------------------------------------------------------------- */
 
 /* The elements of a layout are within the frame: behind the end of a short frame are bytes of earlier ones. */
@@ -377,6 +432,30 @@ static void await_places(struct pl_publisher *publisher, unsigned count)
 	}
 }
 
+/* Adds to the subscriptions that the publisher's end counts for the connection. */
+static void count_subscriptions(struct pl_peer *peer, int more)
+{
+	pl_engine_lock(peer->home);
+	peer->subscription_count += (unsigned)more;
+	pl_engine_unlock(peer->home);
+}
+
+/* A connection has at most PL_SUBSCRIBERS_MAX subscriptions of all publishers. */
+static void check_connection_limit(const struct rig *rig)
+{
+	const int others = PL_SUBSCRIBERS_MAX - 1;
+	struct pl_subscriber *last, *refused;
+	struct pl_error error;
+
+	count_subscriptions(rig->environment.far_peer, others);
+	check_ok(subscribe_at(rig, rig->environment.near_peer, NULL, &last, &error), &error);
+	check(subscribe_at(rig, rig->environment.near_peer, NULL, &refused, &error) == -EMLINK);
+	check_text(error.id, "STREAM-FULL");
+	pl_subscriber_close(last);
+	await_places(rig->publisher, 0);
+	count_subscriptions(rig->environment.far_peer, -others);
+}
+
 /* A connection cannot take all places of a publisher. */
 static void test_places(void *argument)
 {
@@ -403,6 +482,8 @@ static void test_places(void *argument)
 	check(!strcmp(error.id, "STREAM-FULL"));
 	for (unsigned i = 0; i < 3; i++)
 		pl_subscriber_close(subscribers[i]);
+	await_places(rig.publisher, 0);
+	check_connection_limit(&rig);
 	pl_peer_close(near_peer);
 	pl_peer_close(far_peer);
 	rig_close(&rig);
@@ -717,6 +798,69 @@ static void test_limits(void *argument)
 	rig_close(&rig);
 }
 
+/* A description has the size that the program gives, unless no library has that. */
+static void check_query_sizes(struct pl_subscriber *subscriber)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+
+	info.size = sizeof(info.size) - 1;
+	check_number(pl_subscriber_query(subscriber, &info), -EINVAL);
+	info.size = sizeof(info) + 1;
+	check_number(pl_subscriber_query(subscriber, &info), -EINVAL);
+	info.size = sizeof(info.size);
+	check_number(pl_subscriber_query(subscriber, &info), 0);
+	check_number(info.size, sizeof(info.size));
+	check_number(info.stream.slots, 0);
+}
+
+/* The same of a subscriber. Each option is right at its limit. */
+static void test_subscriber_limits(void *argument)
+{
+	static const struct {
+		const char *object; /* NULL: right */
+		struct pl_subscriber_options options;
+	} limits[] = {
+		{ "start", { .start = PL_START_SEQUENCE + 1 } },
+		{ "start", { .overflow = PL_OVERFLOW_BLOCK + 1 } },
+		{ "queue", { .queue = 4097 } },
+		{ "queue", { .held = 4097 } },
+		{ "from", { .start = PL_START_SEQUENCE, .from = PL_RING_SEQUENCE_MAX + 1 } },
+		{ "memory", { .memory = "cuda:12345678901" } },
+		{ "in_place", { .in_place = true, .overflow = PL_OVERFLOW_DROP_NEWEST } },
+		{ "in_place", { .in_place = true, .memory = "cuda:0" } },
+		{ "push", { .in_place = true, .push = true } },
+		{ NULL, { .queue = 4096 } },
+		{ NULL, { .held = 4096 } },
+		{ NULL, { .start = PL_START_SEQUENCE, .from = PL_RING_SEQUENCE_MAX } },
+		{ NULL, { .in_place = true, .memory = "host" } },
+	};
+	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
+	struct rig rig;
+
+	publisher.allow_block = true;
+	rig_open(&rig, argument, &publisher);
+	for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct pl_subscriber_options options = limits[i].options;
+		struct pl_error error;
+		int rc;
+
+		options.size = sizeof(options);
+		rc = pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &rig.subscriber,
+					&error);
+		if (limits[i].object) {
+			check_number(rc, -EINVAL);
+			check_text(error.id, "OPTION");
+			check_text(error.object, limits[i].object);
+		} else {
+			check_ok(rc, &error);
+			check_query_sizes(rig.subscriber);
+			pl_subscriber_close(rig.subscriber);
+		}
+	}
+	rig.subscriber = NULL;
+	rig_close(&rig);
+}
+
 #define BOTH(name, function, seconds) \
 	{ name " tcp", function, &tcp_threads, seconds }, \
 	{ \
@@ -766,8 +910,10 @@ int main(void)
 		ALL("places", test_places, 30),
 		BOTH("often", test_often, 30),
 		ALL("patience", test_patience_is_not_renewed, 30),
+		BOTH("end and close", test_end_and_close, 30),
 		{ "errors", test_errors, &tcp_threads, 60 },
 		{ "limits", test_limits, &tcp_threads, 30 },
+		{ "limits of subscribers", test_subscriber_limits, (void *)&local_threads_setting, 30 },
 	};
 
 	return cases_run("stream_losses", cases, sizeof(cases) / sizeof(cases[0]));

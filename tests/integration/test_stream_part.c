@@ -9,6 +9,7 @@
 
 #include <peerlane/stream.h>
 
+#include "stream/subscriber.h"
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/frames.h"
@@ -214,11 +215,13 @@ static void test_ranges(void *argument)
 
 	part_rig_open(&rig, argument, 0, NULL);
 	part_publish(rig.publisher, 2);
+	/* Nothing outside the slot is read. */
+	check_number(part_read(&rig, 0, 1, SLOT), -ERANGE);
+	check_number(part_read(&rig, 0, UINT64_MAX, 2), -ERANGE);
+	value_check(rig.buffer.bytes, SLOT + GUARD, POISON);
 	/* Frame 1 has a byte less than the slot. */
 	check_number(part_read(&rig, 1, SLOT - 2, 2), -ERANGE);
 	check_number(part_read(&rig, 1, SLOT, 0), -ERANGE);
-	check_number(part_read(&rig, 0, 1, SLOT), -ERANGE);
-	check_number(part_read(&rig, 0, UINT64_MAX, 2), -ERANGE);
 	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 2, rig.buffer.region, SLOT + GUARD - 1, AMPLE_TIME, NULL,
 					NULL),
 		     -ERANGE);
@@ -226,11 +229,57 @@ static void test_ranges(void *argument)
 	check_ok(pl_region_allocate(rig.environment.far, SLOT, PL_ACCESS_LOCAL, &foreign, &error), &error);
 	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, foreign, 0, AMPLE_TIME, NULL, NULL), -EINVAL);
 	pl_region_deregister(foreign);
-	info.size++;
-	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, rig.buffer.region, 0, AMPLE_TIME, &info, NULL),
-		     -EINVAL);
+	/* A read that fails describes nothing. */
+	info.sequence = 77;
+	check_number(pl_subscriber_read(rig.subscriber, 2, 0, 1, rig.buffer.region, 0, AMPLE_TIME, &info, NULL),
+		     -EAGAIN);
+	check_number(info.sequence, 77);
+	for (unsigned i = 0; i < 2; i++) {
+		info.size = i ? sizeof(info) + 1 : sizeof(info.size) - 1;
+		check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, rig.buffer.region, 0, AMPLE_TIME, &info, NULL),
+			     -EINVAL);
+	}
+	info.size = sizeof(info.size);
+	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, rig.buffer.region, 0, AMPLE_TIME, &info, NULL), 0);
+	check_number(info.sequence, 77);
 	value_check(rig.buffer.bytes + SLOT, GUARD, POISON);
 	part_check(&rig, 1, SLOT - 2, 1);
+	part_rig_close(&rig);
+}
+
+/* Sets the phase of the subscriber's connection. Returns the one before. */
+static enum pl_subscriber_phase set_phase(struct pl_subscriber *subscriber, enum pl_subscriber_phase phase)
+{
+	enum pl_subscriber_phase before;
+
+	pl_lock_take(&subscriber->lock);
+	before = subscriber->phase;
+	subscriber->phase = phase;
+	pl_lock_release(&subscriber->lock);
+	return before;
+}
+
+/* While another thread attaches the subscriber, the subscriber has a peer and no keys of its ring. */
+static void test_attaching(void *argument)
+{
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	struct part_rig rig;
+	struct pl_error error;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	/* No message of the publisher is under way after this answer. */
+	check(pl_peer_publishers(rig.environment.near_peer, &info, 1, AMPLE_TIME, &error) == 1);
+	for (unsigned phase = PL_SUBSCRIBER_ASKED; phase <= PL_SUBSCRIBER_ANSWERED; phase++) {
+		check(set_phase(rig.subscriber, phase) == PL_SUBSCRIBER_LIVE);
+		/* This reason comes before a range that cannot be. */
+		check_number(
+			pl_subscriber_read(rig.subscriber, 0, 1, SLOT, rig.buffer.region, 0, AMPLE_TIME, NULL, &error),
+			-ENOTCONN);
+		check_text(error.id, "PEER-LOST");
+		set_phase(rig.subscriber, PL_SUBSCRIBER_LIVE);
+	}
+	part_publish(rig.publisher, 1);
+	part_check(&rig, 0, 0, 1000);
 	part_rig_close(&rig);
 }
 
@@ -386,6 +435,32 @@ static void attach_twice(const struct setting *setting, bool push)
 	accounts = exact_accounts(rig.subscriber);
 	check_number(accounts.first, 10);
 	check(accounts.missed + accounts.lapped + accounts.dropped >= 3 && is_connected(&rig));
+	part_rig_close(&rig);
+}
+
+/* The publisher of a new instance closes before the program learns of it: the accounts of the old one stay. */
+static void test_unseen_instance(void *argument)
+{
+	struct pl_accounts accounts;
+	struct part_rig rig;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	part_publish(rig.publisher, 1);
+	part_check(&rig, 0, 0, 1000);
+	while (exact_accounts(rig.subscriber).next < 1)
+		progress(&rig.environment);
+	pl_publisher_close(rig.publisher);
+	part_publisher_open(&rig, 10);
+	pl_peer_close(rig.environment.far_peer);
+	part_attach(&rig);
+	part_publish(rig.publisher, 3);
+	pl_publisher_close(rig.publisher);
+	rig.publisher = NULL;
+	while (is_connected(&rig))
+		progress(&rig.environment);
+	accounts = exact_accounts(rig.subscriber);
+	check_number(accounts.next, 1);
+	check_number(accounts.missed, 0);
 	part_rig_close(&rig);
 }
 
@@ -798,6 +873,8 @@ int main(void)
 		ALL("pushed", test_pushed, 20),
 		BOTH("pushed slot is kept", test_pushed_slot_is_kept, 30),
 		BOTH("two attaches", test_two_attaches, 30),
+		BOTH("unseen instance", test_unseen_instance, 20),
+		{ "attaching", test_attaching, &part_tcp_threads, 20 },
 		BOTH("hunt", test_part_hunt, 60),
 	};
 

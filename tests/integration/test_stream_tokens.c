@@ -243,6 +243,8 @@ static int refused_share(struct pl_publisher *publisher, const struct pl_grant_o
 static void test_options(void *argument)
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
+	struct token token = { .length = PL_TOKEN_SIZE };
+	struct pl_error error;
 	struct rig rig;
 
 	rig_open(&rig, argument);
@@ -251,7 +253,11 @@ static void test_options(void *argument)
 	options.rights = 0;
 	options.length = 1;
 	check(refused_share(rig.publisher, &options, PL_TOKEN_MAX, "OPTION") == -EINVAL);
+	options.length = 0;
+	options.offset = 1;
+	check(refused_share(rig.publisher, &options, PL_TOKEN_MAX, "OPTION") == -EINVAL);
 	check(refused_share(rig.publisher, NULL, PL_TOKEN_SIZE - 1, "TOKEN-SPACE") == -ENOBUFS);
+	check(pl_publisher_share(rig.publisher, NULL, token.bytes, &token.length, &error) == 0);
 	rig_close(&rig);
 }
 
@@ -626,6 +632,56 @@ static unsigned tokens_of(struct pl_publisher *publisher)
 }
 
 /* A publisher has at most 1,024 tokens. Those that have expired give their room up. */
+/* Sets the time until which the wrong tokens of a connection count. */
+static void set_wrong_tokens(struct pl_peer *peer, uint64_t until)
+{
+	pl_engine_lock(peer->home);
+	peer->wrong_tokens = until;
+	pl_engine_unlock(peer->home);
+}
+
+/* Lists check no more tokens than subscriptions do. */
+static void test_list_guesses(void *argument)
+{
+	struct pl_publisher_info infos[2];
+	struct token token;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument);
+	token = share_stream(rig.publisher, 0);
+	set_wrong_tokens(rig.environment.far_peer, pl_now() + 2 * AMPLE_TIME);
+	check(list_with(&rig, &token, infos, 2, &error) == -EBUSY && !strcmp(error.id, "STREAM-TOKEN-RATE"));
+	check(pl_peer_publishers(rig.environment.near_peer, infos, 2, AMPLE_TIME, &error) == 0);
+	check(refused_open(&rig, &token, "STREAM-TOKEN-RATE") == -EBUSY);
+	/* A question without a token is none. */
+	check(refused_open(&rig, NULL, "STREAM-TOKEN-NEEDED") == -EACCES);
+	set_wrong_tokens(rig.environment.far_peer, 0);
+	check(list_with(&rig, &token, infos, 2, &error) == 1);
+	rig_close(&rig);
+}
+
+/* A subscription ends with its token, also if another one has the place of that in the table by then. */
+static void test_place_of_token(void *argument)
+{
+	struct pl_subscriber *subscriber;
+	struct token token, other;
+	struct rig rig;
+
+	rig_open(&rig, argument);
+	token = share_stream(rig.publisher, 0);
+	other = share_stream(rig.publisher, 0);
+	subscriber = subscribe(&rig, &token, NULL);
+	pl_lock_take(&rig.publisher->lock);
+	pl_list_first(&rig.publisher->subscriptions, struct pl_subscription, link)->pass.id ^= 1ull << 32;
+	pl_lock_release(&rig.publisher->lock);
+	/* Looks at all subscriptions. */
+	check(pl_publisher_revoke(rig.publisher, other.bytes, other.length) == 0);
+	check(take_until(subscriber, "STREAM-TOKEN-REVOKED") == 0);
+	pl_subscriber_close(subscriber);
+	rig_close(&rig);
+}
+
 static void test_limit(void *argument)
 {
 	struct token token;
@@ -714,6 +770,8 @@ int main(void)
 		THREADED("old ends", test_old_ends, 60),
 		THREADED("guesses", test_guesses, 120),
 		{ "limit", test_limit, &frames_tcp_threads, 60 },
+		{ "list guesses", test_list_guesses, (void *)&frames_tcp_threads, 30 },
+		{ "place of a token", test_place_of_token, (void *)&frames_tcp_threads, 30 },
 		THREADED("threads", test_threads, 120),
 	};
 

@@ -209,6 +209,16 @@ static void test_order(void *argument)
 	rig_close(&rig);
 }
 
+static int open_status(struct rig *rig, const char *name, const struct pl_subscriber_options *options, const char *id)
+{
+	struct pl_subscriber *subscriber;
+	struct pl_error error;
+	int rc = rig_try_subscribe(rig, rig->environment.near_peer, name, options, &subscriber, &error);
+
+	check(rc < 0 && !subscriber && !strcmp(error.id, id));
+	return rc;
+}
+
 static void test_starts(void *argument)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
@@ -225,11 +235,20 @@ static void test_starts(void *argument)
 	struct rig rig;
 
 	rig_open(&rig, argument, NULL);
+	/* All begin with frame 0 while there is none. */
+	for (unsigned i = 0; i < 4; i++) {
+		options.start = starts[i].start;
+		options.from = starts[i].from;
+		check_ok(rig_try_subscribe(&rig, rig.environment.near_peer, "cam0", &options, &subscriber, &error),
+			 &error);
+		check_number(exact_accounts(subscriber).first, 0);
+		pl_subscriber_close(subscriber);
+	}
 	publish_many(rig.publisher, 20);
+	options.queue = SLOTS;
 	for (unsigned i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
 		options.start = starts[i].start;
 		options.from = starts[i].from;
-		options.queue = SLOTS;
 		check_ok(rig_try_subscribe(&rig, rig.environment.near_peer, "cam0", &options, &subscriber, &error),
 			 &error);
 		check(exact_accounts(subscriber).first == starts[i].first);
@@ -238,6 +257,14 @@ static void test_starts(void *argument)
 		check(take_status(subscriber, 0) == -EAGAIN);
 		pl_subscriber_close(subscriber);
 	}
+	/* The ring of a stream that has ended still has its frames. */
+	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
+	options.start = PL_START_LATEST;
+	rig_subscribe(&rig, &options);
+	check(take_one(rig.subscriber, 19) == 0);
+	check(take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
+	options.start = PL_START_LIVE;
+	check(open_status(&rig, "cam0", &options, "STREAM-ENDED") == -ENODATA);
 	rig_close(&rig);
 }
 
@@ -593,16 +620,6 @@ static void test_descriptor(void *argument)
 	rig_close(&rig);
 }
 
-static int open_status(struct rig *rig, const char *name, const struct pl_subscriber_options *options, const char *id)
-{
-	struct pl_subscriber *subscriber;
-	struct pl_error error;
-	int rc = rig_try_subscribe(rig, rig->environment.near_peer, name, options, &subscriber, &error);
-
-	check(rc < 0 && !subscriber && !strcmp(error.id, id));
-	return rc;
-}
-
 static void test_refusals(void *argument)
 {
 	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
@@ -624,6 +641,10 @@ static void test_refusals(void *argument)
 	check(open_status(&rig, "cam0", &options, "STREAM-MEMORY") == -EMSGSIZE);
 	rig_subscribe(&rig, NULL);
 	check(open_status(&rig, "cam0", NULL, "STREAM-FULL") == -EMLINK);
+	/* No later place allows that. */
+	options.memory_bytes = 0;
+	options.overflow = PL_OVERFLOW_BLOCK;
+	check(open_status(&rig, "cam0", &options, "STREAM-NO-BLOCK") == -EPERM);
 	check(pl_publisher_open(rig.environment.far, "cam0", &publisher, &second, &error) == -EINVAL);
 	publisher.slot_bytes = 1;
 	check(pl_publisher_open(rig.environment.far, "cam0", &publisher, &second, &error) == -EEXIST);

@@ -215,6 +215,26 @@ static void wait_for_delay(unsigned more)
 	}
 }
 
+/* Removes the failed copies of a thread, or of all, and returns the failure of the last one. The caller holds the lock. */
+static CUresult take_failures(struct stream *stream, const pthread_t *by)
+{
+	struct job **at = &stream->failed;
+	CUresult result = SUCCESS;
+
+	while (*at) {
+		struct job *job = *at;
+
+		if (by && !pthread_equal(job->by, *by)) {
+			at = &job->next;
+			continue;
+		}
+		result = result ? result : job->result;
+		*at = job->next;
+		free(job);
+	}
+	return result;
+}
+
 static void *stream_thread(void *argument)
 {
 	struct stream *stream = argument;
@@ -247,15 +267,12 @@ static void *stream_thread(void *argument)
 			else
 				result = job_perform(stream, job);
 			pthread_mutex_lock(&standin_stream_lock);
-			if (result)
-				stream->failed = result;
-			else if (!job->set)
+			if (!result && !job->set)
 				copied += job->length;
 		} else {
 			clock_gettime(CLOCK_MONOTONIC, &job->event->time);
 			job->event->reached = job->record;
-			job->event->result = stream->failed;
-			stream->failed = SUCCESS; /* so that the failure does not reach the next test */
+			job->event->result = take_failures(stream, NULL);
 			standin_reached(job->event);
 		}
 		stream->busy = false;
@@ -265,7 +282,12 @@ static void *stream_thread(void *argument)
 		if (job->event || !stream->first)
 			pthread_cond_broadcast(&standin_stream_changed);
 		free(job->pieces);
-		free(job);
+		job->result = result;
+		job->next = stream->failed;
+		if (result)
+			stream->failed = job;
+		else
+			free(job);
 	}
 	pthread_mutex_unlock(&standin_stream_lock);
 	return NULL;
@@ -304,6 +326,7 @@ API CUresult cuStreamDestroy_v2(struct stream *stream)
 	pthread_mutex_unlock(&standin_stream_lock);
 	pthread_join(stream->thread, NULL);
 	pthread_cond_destroy(&stream->asked);
+	take_failures(stream, NULL);
 	free(stream);
 	return SUCCESS;
 }
@@ -315,6 +338,7 @@ CUresult standin_enqueue(struct stream *stream, struct job job)
 	if (!added)
 		return OUT_OF_MEMORY;
 	*added = job;
+	added->by = pthread_self();
 	pthread_mutex_lock(&standin_stream_lock);
 	while (loading && !standin_is_default(stream) && stream->context->primary)
 		pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
@@ -338,6 +362,7 @@ void standin_finish_streams(void)
 
 API CUresult cuStreamSynchronize(struct stream *stream)
 {
+	const pthread_t self = pthread_self();
 	CUresult result;
 
 	if (standin_spoils())
@@ -350,8 +375,7 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 	pthread_mutex_lock(&standin_stream_lock);
 	while (stream->first || stream->busy)
 		pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
-	result = stream->failed;
-	stream->failed = SUCCESS;
+	result = take_failures(stream, &self);
 	pthread_mutex_unlock(&standin_stream_lock);
 	return result;
 }
@@ -365,7 +389,8 @@ API CUresult cuStreamQuery(struct stream *stream)
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_stream_lock);
-	result = stream->first || stream->busy ? NOT_READY : stream->failed;
+	result = stream->failed ? stream->failed->result : SUCCESS;
+	result = stream->first || stream->busy ? NOT_READY : result;
 	pthread_mutex_unlock(&standin_stream_lock);
 	return result;
 }

@@ -37,6 +37,8 @@ struct job {
 	uint8_t value;
 	void (*call)(void *argument);
 	void *argument;
+	pthread_t by; /* thread that appended the job */
+	CUresult result;
 	struct event *event;
 	uint64_t record;
 	const uint64_t *word; /* the stream waits until this word of locked host memory is at least `least` */
@@ -49,7 +51,8 @@ struct stream {
 	struct job *first, **last;
 	bool busy, ending;
 	unsigned kernels; /* launches that have not ended, without the empty one that loads a kernel */
-	CUresult failed; /* failure of copies since the last query */
+	/* copies whose thread has not synchronized since, and that no event has told of; the last one first */
+	struct job *failed;
 	struct context *context;
 };
 
@@ -67,7 +70,10 @@ extern pthread_cond_t standin_stream_changed;
 void standin_reached(struct event *event);
 /* Appends a job to a stream. */
 CUresult standin_enqueue(struct stream *stream, struct job job);
-/* Waits until a stream is empty, as the driver's function.  Returns the failure of its copies. */
+/*
+ * Waits until a stream is empty, as the driver's function.  Returns the failure of the calling thread's copies only, as
+ * threads share streams.  The driver would tell all threads of a context, for ever, and no test could go on.
+ */
 API CUresult cuStreamSynchronize(struct stream *stream);
 
 #endif

@@ -68,6 +68,54 @@ def test_arrays_of_objects_are_refused(local):
         assert local.near.register(memory).length == memoryview(memory.view('u1') if hasattr(memory, 'view') else memory).nbytes
 
 
+def test_members_of_ctypes_that_are_objects_are_refused(local):
+    """The formats of unions, of packed structures and of base classes do not tell that members are objects."""
+    class Simple(ctypes._SimpleCData):
+        _type_ = 'O'
+
+    class Either(ctypes.Union):
+        _fields_ = [('number', ctypes.c_long), ('object', ctypes.py_object)]
+
+    class Packed(ctypes.Structure):
+        _pack_ = 1
+        _fields_ = [('number', ctypes.c_char), ('object', Simple)]
+
+    class Derived(Packed):
+        _fields_ = [('more', ctypes.c_long)]
+
+    class Holder(ctypes.Structure):
+        _fields_ = [('number', ctypes.c_int), ('rows', (Either * 2) * 3)]
+
+    class Named(ctypes.Structure):
+        _fields_ = [('name:', ctypes.c_int), ('object', ctypes.py_object)]
+
+    region = local.near.allocate(256)
+    for kind in (Simple, Either, Packed, Derived, Holder, Named, Either * 2, Packed * 2, Derived * 2, (Holder * 2) * 2,
+                 Named * 2):
+        memory = kind()
+        for given in (memory, memoryview(memory), memoryview(memory)[:1] if memoryview(memory).ndim else memory):
+            for call in (local.near.register, local.peer.send, region.copy_in, region.copy_out):
+                with pytest.raises(pl.BufferRefused, match='objects') as caught:
+                    call(given)
+                assert caught.value.id == 'PY-OBJECTS' and caught.value.hint
+
+
+def test_members_of_ctypes_without_objects_are_sources(local):
+    """A pointer to objects is an address, as other pointers."""
+    class Numbers(ctypes.Union):
+        _pack_ = 1
+        _fields_ = [('O', ctypes.c_long), ('bytes', ctypes.c_ubyte * 8), ('pointer', ctypes.POINTER(ctypes.c_long))]
+
+    class Row(ctypes.Structure):
+        _fields_ = [('number', Numbers), ('next', ctypes.c_void_p), ('bit', ctypes.c_uint, 1)]
+
+    region = local.near.allocate(256)
+    for kind in (Numbers, Row, Row * 3, ctypes.c_ubyte * 8, ctypes.c_long, ctypes.c_char * 4):
+        for given in (kind(), memoryview(kind())):
+            region.copy_in(given)
+            assert local.near.register(given).length == ctypes.sizeof(kind)
+
+
 def test_tensors_of_the_host_are_sources(local):
     tensor = Producer(shape=(2, 3), bits=16, byte_offset=4)
     tensor.memory[4:16] = b'abcdefghijkl'

@@ -33,6 +33,7 @@ extern const struct scenario mapping_scenarios[];
 extern const struct scenario deadline_scenarios[];
 extern const struct scenario cancel_scenarios[];
 extern const struct scenario close_scenarios[];
+extern const struct scenario close_message_scenarios[];
 extern const struct scenario connect_scenarios[];
 extern const struct scenario option_scenarios[];
 extern const struct scenario load_scenarios[];

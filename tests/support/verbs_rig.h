@@ -20,18 +20,23 @@ struct verbs_rig_card {
 	bool present[VERBS_RIG_PAIRS];
 	unsigned made, destroyed; /* queue pairs */
 	unsigned moves, failed;   /* calls that move one, and those that move one into the error state */
-	struct ibv_qp_attr receive, send; /* of the last moves to RTR and RTS */
+	struct ibv_qp_init_attr asked;           /* of the last queue pair that was asked for */
+	struct ibv_qp_attr begin, receive, send; /* of the last moves to INIT, RTR and RTS */
+	uint32_t inline_granted;                 /* inline bytes that queue pairs get */
 	struct ibv_wc completions[8];     /* to be polled */
 	unsigned completion_count;
 	unsigned posted;
 	struct ibv_send_wr request; /* posted last */
 	enum ibv_port_state port_state;
+	enum ibv_mtu mtu;            /* of all ports */
+	unsigned port_flags;         /* IBV_QPF_* */
+	struct ibv_ece ece, ece_set; /* options of queue pairs, and those that were set last */
 	/* Of all ports; a look at the ports reads it if the device has ports by its attributes, which are 0 at first. */
 	struct ibv_gid_entry table[4];
 	unsigned table_count;
 	unsigned looks; /* calls that list the devices */
 	/* errno values; 0: the call succeeds */
-	int no_pair, no_init, no_receive, no_send, no_post;
+	int no_pair, no_init, no_receive, no_send, no_post, no_ece, no_ece_set, no_destroy;
 	/* True if moves to RTR wait. */
 	atomic_bool holds;
 	atomic_uint held;   /* moves to RTR that began */

@@ -32,6 +32,8 @@ static struct ibv_qp *create_pair(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 
 	(void)pd;
 	assert_int_equal(attributes->qp_type, IBV_QPT_RC);
+	card->asked = *attributes;
+	attributes->cap.max_inline_data = card->inline_granted;
 	if (card->no_pair) {
 		errno = card->no_pair;
 		return NULL;
@@ -54,7 +56,7 @@ static int destroy_pair(struct ibv_qp *pair)
 	card->present[index_of_pair(pair)] = false;
 	pthread_mutex_unlock(&moving);
 	card->destroyed++;
-	return 0;
+	return card->no_destroy;
 }
 
 static void wait_held(struct verbs_rig_card *card)
@@ -86,6 +88,7 @@ static int modify_pair(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int 
 		atomic_store(&card->misused, true);
 	card->moves++;
 	if (attributes->qp_state == IBV_QPS_INIT) {
+		card->begin = *attributes;
 		rc = card->no_init;
 	} else if (attributes->qp_state == IBV_QPS_RTR) {
 		card->receive = *attributes;
@@ -137,11 +140,26 @@ static int query_port(struct ibv_context *context, uint8_t port, struct _compat_
 
 	(void)context;
 	attributes->state = current->card.port_state;
-	attributes->active_mtu = IBV_MTU_4096;
+	attributes->active_mtu = current->card.mtu;
 	attributes->lid = 20 + port;
 	attributes->link_layer = current->ports[0].link_layer;
 	attributes->gid_tbl_len = 256;
+	attributes->flags = (uint8_t)current->card.port_flags;
 	return 0;
+}
+
+static int query_ece(struct ibv_qp *pair, struct ibv_ece *ece)
+{
+	index_of_pair(pair);
+	*ece = current->card.ece;
+	return current->card.no_ece;
+}
+
+static int set_ece(struct ibv_qp *pair, struct ibv_ece *ece)
+{
+	assert_int_equal(current->card.states[index_of_pair(pair)], IBV_QPS_INIT);
+	current->card.ece_set = *ece;
+	return current->card.no_ece_set;
 }
 
 static int post_send(struct ibv_qp *pair, struct ibv_send_wr *request, struct ibv_send_wr **bad)
@@ -187,10 +205,14 @@ void verbs_rig_open_card(struct verbs_rig *rig)
 	rig->library.ibv_destroy_qp = destroy_pair;
 	rig->library.ibv_modify_qp = modify_pair;
 	rig->library.ibv_query_port = query_port;
+	rig->library.ibv_query_ece = query_ece;
+	rig->library.ibv_set_ece = set_ece;
 	rig->library.ibv_wc_status_str = status_text;
 	rig->verbs.ops.post_send = post_send;
 	rig->verbs.ops.poll_cq = poll_completions;
 	rig->card.port_state = IBV_PORT_ACTIVE;
+	rig->card.mtu = IBV_MTU_4096;
+	rig->card.inline_granted = VERBS_INLINE;
 }
 
 #endif

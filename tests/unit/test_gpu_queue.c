@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Queue of copies between host memory and GPU memory: copies that fail while more begin; with the stand-in for the driver. */
+#include <pthread.h>
 #include <stdlib.h>
 
+#include "memory/cuda/cuda.h"
 #include "memory/memory.h"
 #include "support/cases.h"
 #include "support/check.h"
@@ -108,11 +110,102 @@ static void failure_found_by_another_copy(void *argument)
 	free(host);
 }
 
+/*
+ * A GPU has another number after its last memory was released, although its structure may have the same address. So other
+ * processes' memory that was opened for one GPU is not taken for another's.
+ */
+static void numbers_are_not_used_again(void *unused)
+{
+	enum { TIMES = 64 };
+	uint64_t numbers[TIMES];
+	struct pl_memory memory;
+	struct pl_error error;
+	void *device;
+
+	(void)unused;
+	if (!gpu_open("alloc"))
+		exit(SKIPPED);
+	device = gpu_allocate(LENGTH);
+	for (unsigned i = 0; i < TIMES; i++) {
+		memory = (struct pl_memory){ 0 };
+		check_ok(pl_memory_attach(&memory, device, LENGTH, &error), &error);
+		numbers[i] = memory.device;
+		check(numbers[i]);
+		for (unsigned k = 0; k < i; k++)
+			check(numbers[k] != numbers[i]);
+		pl_memory_release(&memory);
+	}
+	gpu_free(device);
+}
+
+struct synchronizer {
+	const struct cuda_driver *driver;
+	CUcontext context;
+	CUstream stream;
+	CUresult result;
+};
+
+static void *synchronize(void *argument)
+{
+	struct synchronizer *by = argument;
+	int mode;
+
+	check_number(cuda_enter_context(by->driver, by->context, &mode), CUDA_SUCCESS);
+	by->result = by->driver->cuStreamSynchronize(by->stream);
+	cuda_leave_context(by->driver, mode);
+	return NULL;
+}
+
+/* Threads that copy on one stream learn of their own copies from the stand-in, also if another thread waits first. */
+static void failure_is_of_its_thread(void *unused)
+{
+	struct synchronizer mine = { 0 }, other;
+	CUdeviceptr device;
+	CUdevice gpu;
+	uint8_t *host;
+	pthread_t thread;
+	int mode, before;
+
+	(void)unused;
+	if (!gpu_open("alloc"))
+		exit(SKIPPED);
+	gpu_standin_find();
+	gpu_standin_need();
+	mine.driver = cuda_driver_loaded();
+	check(mine.driver);
+	host = calloc(1, LENGTH);
+	check(host);
+	before = cuda_relax(mine.driver);
+	check_number(mine.driver->cuDeviceGet(&gpu, 0), CUDA_SUCCESS);
+	check_number(mine.driver->cuDevicePrimaryCtxRetain(&mine.context, gpu), CUDA_SUCCESS);
+	check_number(cuda_enter_context(mine.driver, mine.context, &mode), CUDA_SUCCESS);
+	check_number(mine.driver->cuStreamCreate(&mine.stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	check_number(mine.driver->cuMemAlloc(&device, LENGTH), CUDA_SUCCESS);
+	check_number(mine.driver->cuMemHostRegister(host, LENGTH, 0), CUDA_SUCCESS);
+	other = mine;
+	gpu_standin.fail("copy", 0, 1, 700);
+	check_number(mine.driver->cuMemcpyHtoDAsync(device, host, LENGTH, mine.stream), CUDA_SUCCESS);
+	check(!pthread_create(&thread, NULL, synchronize, &other));
+	check(!pthread_join(thread, NULL));
+	check_number(other.result, CUDA_SUCCESS);
+	check_number(mine.driver->cuStreamSynchronize(mine.stream), 700);
+	check_number(mine.driver->cuStreamSynchronize(mine.stream), CUDA_SUCCESS);
+	mine.driver->cuMemHostUnregister(host);
+	mine.driver->cuMemFree(device);
+	mine.driver->cuStreamDestroy(mine.stream);
+	cuda_leave_context(mine.driver, mode);
+	mine.driver->cuDevicePrimaryCtxRelease(gpu);
+	cuda_unrelax(mine.driver, before);
+	free(host);
+}
+
 static const bool out_of_gpu = false, into_gpu = true;
 
 static const struct test_case cases[] = {
 	{ "failure-found-by-another-copy-out", failure_found_by_another_copy, &out_of_gpu, 30 },
 	{ "failure-found-by-another-copy-in", failure_found_by_another_copy, &into_gpu, 30 },
+	{ "numbers-are-not-used-again", numbers_are_not_used_again, NULL, 30 },
+	{ "failure-is-of-its-thread", failure_is_of_its_thread, NULL, 30 },
 	{ "bulk-copies-are-asked-for-rarely", bulk_copies_are_asked_for_rarely, NULL, 60 },
 };
 

@@ -56,7 +56,7 @@ static void test_withdrawn_while_asked(void **state)
 	struct local_state local = { .context = &context };
 	struct local_endpoint endpoint = { .state = &local };
 	const struct local_key key = { .id = 1 };
-	struct pl_memory here = { .ops = &fake_ops, .device = &rig };
+	struct pl_memory here = { .ops = &fake_ops, .device = 1 };
 
 	(void)state;
 	rig.device = local_device_new(&endpoint, &key, NULL, LENGTH);

@@ -206,6 +206,44 @@ static void test_port_query(void **state)
 	fault_rig_free(rig);
 }
 
+/* A failed rail is not drained before its work has come back. */
+static void test_posted_work(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+
+	(void)state;
+	rig->endpoint.flushing = true;
+	verbs_fail(rail, "test");
+	assert_false(pl_list_empty(&rail->posted));
+	atomic_store(&rail->last_reached, true);
+	rail->drained_task.run(&rail->drained_task);
+	fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_UP);
+	assert_int_equal(fault_card.destroyed, 0);
+	fault_rig_free(rig);
+}
+
+/* A rail's device is gone. Only a peer without another rail makes a helper look for it before the next pause ends. */
+static void test_seek_without_rail(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct verbs_rail *rails = rig->endpoint.rails;
+	const char *call;
+
+	(void)state;
+	atomic_store(&rig->device.gone, true);
+	rails[0].link = VERBS_DOWN;
+	assert_int_equal(verbs_qp_make(&rails[0], &call), -ENODEV);
+	assert_false(atomic_load(&rig->state.seek_task.queued));
+	rails[1].link = VERBS_DOWN;
+	assert_int_equal(verbs_qp_make(&rails[0], &call), -ENODEV);
+	assert_true(atomic_load(&rig->state.seek_task.queued));
+	pl_engine_withdraw(rig->peer.home, &rig->state.seek_task);
+	atomic_store(&rig->device.gone, false);
+	rails[0].link = rails[1].link = VERBS_UP;
+	fault_rig_free(rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +256,8 @@ int main(void)
 		cmocka_unit_test(test_no_notification),
 		cmocka_unit_test(test_watch_later),
 		cmocka_unit_test(test_port_query),
+		cmocka_unit_test(test_seek_without_rail),
+		cmocka_unit_test(test_posted_work),
 	};
 
 	return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);

@@ -109,6 +109,39 @@ static void test_moved_address(void **state)
 	verbs_rig_free(rig);
 }
 
+/* The address is removed, and returns: meanwhile another address of the port serves. */
+static void test_returning_address(void **state)
+{
+	struct verbs_rig *rig = verbs_rig_new(true, true, 1);
+	struct ibv_gid_entry *table = rig->card.table;
+	struct verbs_rail *rail = rail_of(rig, 0);
+	struct pl_rail_message request;
+
+	(void)state;
+	verbs_rig_bring_up(rig, 0, 1);
+	rig->device.attributes.phys_port_cnt = 1;
+	table[0] = table[1] = (struct ibv_gid_entry){ .gid = rail->gid, .gid_index = 7, .port_num = 1 };
+	table[0].gid.raw[15] ^= 1;
+	table[0].gid_index = 5;
+	for (uint16_t i = 2; i <= 3; i++) {
+		rig->card.table_count = i - 1u;
+		atomic_store(&rig->state.stale, true);
+		verbs_fail(rail, "test");
+		verbs_rig_settle(rig);
+		verbs_rig_expect(rig, PL_RAIL_DOWN, 0, (uint16_t)(i - 1));
+		verbs_rig_expire(rig, &rail->retry);
+		request = verbs_rig_expect(rig, PL_RAIL_CONNECT, 0, i);
+		assert_memory_equal(request.gid, table[i - 2].gid.raw, sizeof(request.gid));
+		assert_int_equal(rail->own.gid_index, table[i - 2].gid_index);
+		verbs_rig_send(rig, PL_RAIL_ACCEPT, 0, i);
+		verbs_rig_release(rig);
+		verbs_rig_complete(rig, 0, IBV_WC_SUCCESS);
+		verbs_rig_poll(rig);
+		verbs_rig_expect_link(rig, 0, VERBS_UP, 1);
+	}
+	verbs_rig_free(rig);
+}
+
 /* A thread asks for a neighbour whose address is not the control connection's. */
 static void test_neighbour(void **state)
 {
@@ -462,15 +495,25 @@ static void test_lost_receive(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_connection),        cmocka_unit_test(test_ethernet),
-		cmocka_unit_test(test_moved_address),     cmocka_unit_test(test_neighbour),
-		cmocka_unit_test(test_answers),           cmocka_unit_test(test_doubled_answers),
-		cmocka_unit_test(test_wrong_messages),    cmocka_unit_test(test_down),
-		cmocka_unit_test(test_proof_fails),       cmocka_unit_test(test_proof_is_refused),
-		cmocka_unit_test(test_proof_comes_twice), cmocka_unit_test(test_stray_proofs),
-		cmocka_unit_test(test_message_proves),    cmocka_unit_test(test_proof_goes),
-		cmocka_unit_test(test_late_failure),      cmocka_unit_test(test_proof_before_timeout),
-		cmocka_unit_test(test_proof_before_down), cmocka_unit_test(test_refusal_before_down),
+		cmocka_unit_test(test_connection),
+		cmocka_unit_test(test_ethernet),
+		cmocka_unit_test(test_moved_address),
+		cmocka_unit_test(test_returning_address),
+		cmocka_unit_test(test_neighbour),
+		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_doubled_answers),
+		cmocka_unit_test(test_wrong_messages),
+		cmocka_unit_test(test_down),
+		cmocka_unit_test(test_proof_fails),
+		cmocka_unit_test(test_proof_is_refused),
+		cmocka_unit_test(test_proof_comes_twice),
+		cmocka_unit_test(test_stray_proofs),
+		cmocka_unit_test(test_message_proves),
+		cmocka_unit_test(test_proof_goes),
+		cmocka_unit_test(test_late_failure),
+		cmocka_unit_test(test_proof_before_timeout),
+		cmocka_unit_test(test_proof_before_down),
+		cmocka_unit_test(test_refusal_before_down),
 		cmocka_unit_test(test_lost_receive),
 	};
 

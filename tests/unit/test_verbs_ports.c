@@ -209,6 +209,14 @@ static void test_encryption(void **state)
 
 /* -- looks ---------------------------------------------------------------------------------------- */
 
+/* Looks at known ports if the last look is old, and waits for the helper as long as it takes. */
+static void look_at_known(struct verbs_host_rig *rig)
+{
+	verbs_ports_look(&rig->state);
+	while (atomic_load(&rig->state.port_look.busy))
+		sched_yield();
+}
+
 /* A look is good for a second, unless a device reported a change. */
 static void test_looks(void **state)
 {
@@ -222,17 +230,17 @@ static void test_looks(void **state)
 	verbs_ports_look(&rig->state);
 	/* The first engine will watch the new device. */
 	assert_true(atomic_load(&rig->state.watch_task.queued));
-	verbs_ports_look(&rig->state);
+	look_at_known(rig);
 	assert_int_equal(verbs_host.looks, 1);
 	atomic_store(&rig->state.stale, true);
 	verbs_host.count = 2;
-	verbs_ports_look(&rig->state);
-	verbs_ports_look(&rig->state);
+	look_at_known(rig);
+	look_at_known(rig);
 	assert_int_equal(verbs_host.looks, 2);
 	assert_int_equal(verbs_host.opened, 2);
 	rig->state.looked -= PL_NS_PER_S;
 	verbs_host.state = IBV_PORT_DOWN;
-	verbs_ports_look(&rig->state);
+	look_at_known(rig);
 	assert_int_equal(verbs_host.looks, 3);
 	assert_int_equal(verbs_host.opened, 2);
 	pl_list_for_each(at, &rig->state.ports)
@@ -337,6 +345,47 @@ static void test_long_absence(void **state)
 	assert_true(pl_list_empty(&rig->state.tend_timer.link));
 	assert_true(port->active);
 	assert_ptr_not_equal(port->device, first);
+	verbs_host_close(rig);
+}
+
+/* Runs the task of a connection attempt that needs a missing device. */
+static void run_seek(struct verbs_host_rig *rig)
+{
+	assert_true(atomic_load(&rig->state.seek_task.queued));
+	pl_engine_withdraw(rig->context.engines[0], &rig->state.seek_task);
+	rig->state.seek_task.run(&rig->state.seek_task);
+}
+
+/* Connection attempts look at most once a second for a device that stays away, and the pauses between other looks go on. */
+static void test_seek(void **state)
+{
+	static const char *const names[] = { "card0" };
+	struct verbs_device *device;
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	rig = verbs_host_open(NULL);
+	device = verbs_host_look(rig)->device;
+	atomic_store(&device->gone, true);
+	rig->library.ibv_close_device(device->verbs);
+	device->verbs = NULL;
+	verbs_host.count = 0;
+	run_tend(rig);
+	assert_int_equal(rig->state.tend_pause, 500 * PL_NS_PER_MS);
+	rig->state.looked -= PL_NS_PER_S;
+	verbs_device_seek(&rig->state);
+	run_seek(rig);
+	/* No second one while a look is under way. */
+	rig->state.looked -= PL_NS_PER_S;
+	rig->state.seek_task.run(&rig->state.seek_task);
+	assert_false(rig->state.tending.again);
+	finish_look(rig);
+	assert_int_equal(rig->state.tend_pause, 1000 * PL_NS_PER_MS);
+	assert_int_equal(verbs_host.looks, 3);
+	rig->state.looked = pl_now();
+	verbs_device_seek(&rig->state);
+	assert_false(atomic_load(&rig->state.seek_task.queued));
 	verbs_host_close(rig);
 }
 
@@ -532,6 +581,7 @@ int main(void)
 		cmocka_unit_test(test_removal),      cmocka_unit_test(test_long_absence),
 		cmocka_unit_test(test_uevents),      cmocka_unit_test(test_uevent_socket),
 		cmocka_unit_test(test_uevents_lost), cmocka_unit_test(test_many_ports),
+		cmocka_unit_test(test_seek),
 	};
 
 	return cmocka_run_group_tests_name("verbs ports", tests, NULL, NULL);

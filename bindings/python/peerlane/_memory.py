@@ -115,6 +115,18 @@ def from_cuda_array(array):
     return address, length, array, readonly, None
 
 
+def has_objects(kind):
+    """Return whether memory of a type has objects of Python, at any depth. Only types of ctypes can tell."""
+    ctypes = sys.modules.get('_ctypes')
+    if ctypes is None:
+        return False
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        return any(has_objects(member[1]) for base in kind.__mro__ for member in vars(base).get('_fields_', ()))
+    if issubclass(kind, ctypes.Array):
+        return has_objects(kind._type_)
+    return getattr(kind, '_type_', None) == 'O'
+
+
 def describe(thing):
     """Return (address, length, keeper, readonly, device) of a tensor of another library.
 

@@ -71,9 +71,35 @@ static bool py_type_has_objects(PyObject *array)
 	return objects;
 }
 
+/*
+ * Asks types of ctypes for members that are objects. Their formats leave out the members of unions, of packed structures
+ * and of base classes. A format that begins with a byte order is that of simple elements. Returns -1 with an exception.
+ */
+static int py_members_have_objects(PyObject *object, const char *format)
+{
+	PyObject *source, *memory = NULL, *found = NULL;
+	int objects = 0;
+
+	if (*format == '<' || *format == '>')
+		return 0;
+	source = PyMemoryView_Check(object) ? PyObject_GetAttrString(object, "obj") : Py_NewRef(object);
+	if (!source)
+		return -1;
+	/* Types of ctypes have types of their own. */
+	if (!PyType_CheckExact((PyObject *)Py_TYPE(source))) {
+		memory = PyImport_ImportModule("peerlane._memory");
+		found = memory ? PyObject_CallMethod(memory, "has_objects", "O", Py_TYPE(source)) : NULL;
+		objects = found ? PyObject_IsTrue(found) : -1;
+	}
+	Py_XDECREF(found);
+	Py_XDECREF(memory);
+	Py_DECREF(source);
+	return objects;
+}
+
 int py_buffer_check_elements(struct py_state *state, PyObject *object)
 {
-	bool objects = false;
+	int objects = 0;
 	Py_buffer view;
 
 	if (PyBytes_Check(object) || PyByteArray_Check(object))
@@ -83,10 +109,11 @@ int py_buffer_check_elements(struct py_state *state, PyObject *object)
 		PyErr_Clear();
 		objects = py_type_has_objects(object);
 	} else {
-		objects = view.format && py_format_has_objects(view.format);
+		if (view.format)
+			objects = py_format_has_objects(view.format) ? 1 : py_members_have_objects(object, view.format);
 		PyBuffer_Release(&view);
 	}
-	if (objects)
+	if (objects > 0)
 		py_fail(state, -EINVAL, "PY-OBJECTS", "buffer", "the elements are objects of Python, not numbers",
 			"convert it first, as with array.astype(float), or pickle the objects");
 	return objects ? -1 : 0;

@@ -134,6 +134,11 @@ static void local_stopped(struct pl_endpoint *base)
 	pl_tcp_fabric.stopped(local_endpoint_of(base)->lanes);
 }
 
+static bool local_send_last(struct pl_endpoint *base)
+{
+	return pl_tcp_fabric.send_last(local_endpoint_of(base)->lanes);
+}
+
 static void local_sweep(struct pl_endpoint *base)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
@@ -239,6 +244,7 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.message = local_message,
 	.sweep = local_sweep,
 	.stopped = local_stopped,
+	.send_last = local_send_last,
 	.drained = local_drained,
 	.lanes = local_lanes,
 	.lanes_missing = local_lanes_missing,

@@ -22,7 +22,7 @@
 /* Peer's memory, opened for copies from and to one device, or the processor, of this process. */
 struct opened_memory {
 	struct opened_memory *next;
-	const void *from; /* device of this process's memory; NULL: the processor */
+	uint64_t from; /* device of this process's memory; 0: the processor */
 	bool reached;
 	struct pl_memory memory; /* opened memory, until the device is shut; used with the gate held */
 	const char *reason;
@@ -176,7 +176,7 @@ void local_device_unpark(struct local_state *state, const struct local_endpoint 
 	}
 }
 
-static struct opened_memory *find_opened_memory(const struct local_device *device, const void *from)
+static struct opened_memory *find_opened_memory(const struct local_device *device, uint64_t from)
 {
 	struct opened_memory *opened = atomic_load_explicit(&device->opened, memory_order_acquire);
 
@@ -186,7 +186,7 @@ static struct opened_memory *find_opened_memory(const struct local_device *devic
 }
 
 static struct opened_memory *opened_memory_new(struct local_device *device, const struct pl_memory *beside,
-					       const void *from)
+					       uint64_t from)
 {
 	struct opened_memory *opened = pl_zalloc(device->allocator, sizeof(*opened));
 	const char *why = NULL;
@@ -213,7 +213,7 @@ static struct opened_memory *opened_memory_new(struct local_device *device, cons
 
 /* Opens the memory as a user, without `lock`: local_device_shut() does not wait for the driver. */
 static struct opened_memory *device_open_memory(struct local_device *device, const struct pl_memory *beside,
-						const void *from)
+						uint64_t from)
 {
 	struct opened_memory *opened = opened_memory_new(device, beside, from);
 
@@ -230,7 +230,7 @@ static struct opened_memory *device_open_memory(struct local_device *device, con
 /* Returns the memory opened for copies from and to the device of `beside`; opens it on first use. NULL: no memory. */
 static struct opened_memory *open_memory_for(struct local_device *device, const struct pl_memory *beside)
 {
-	const void *from = pl_memory_staged(beside) ? beside->device : NULL;
+	uint64_t from = pl_memory_staged(beside) ? beside->device : 0;
 	struct opened_memory *opened = find_opened_memory(device, from);
 
 	if (opened)

@@ -433,7 +433,7 @@ void local_device_unpark(struct local_state *state, const struct local_endpoint 
 bool local_device_takes_part(const struct pl_segment *segment);
 /* True if the remote region can be reached from that memory. Sets *reason if not, or if a device copies. */
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
-/* Opened memory of a device that local_device_reaches() found reached from `beside`. */
+/* Opened memory of a device that local_device_reaches() found reached from `beside`. All but its address needs a use. */
 struct pl_memory *local_device_memory(struct local_device *device, const struct pl_memory *beside);
 /*
  * True if a kernel reaches the opened memory and `beside`, and thus may copy: of the GPU of `beside`, or of the opened memory's if

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/socket_io.h"
 #include "fabric/tcp/tcp.h"
 
 static const char visibility[] =
@@ -300,6 +301,18 @@ static void tcp_stopped(struct pl_endpoint *base)
 	tcp_endpoint_of(base)->lanes[0]->unswept = true;
 }
 
+/* Notifications of other lanes end once they are acknowledged. */
+static bool tcp_send_last(struct pl_endpoint *base)
+{
+	struct tcp_lane *lane = tcp_endpoint_of(base)->lanes[0];
+
+	tcp_lane_flush(lane);
+	if (lane->state != TCP_LANE_UP)
+		return true;
+	return pl_list_empty(&lane->queue) && !pl_stream_unsent(&lane->stream) &&
+	       (lane->acked == lane->sequence || pl_socket_is_acknowledged(lane->stream.fd));
+}
+
 static void tcp_lane_request_sweep(struct tcp_lane *lane)
 {
 	atomic_store(&lane->sweep, 1);
@@ -436,6 +449,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.message = tcp_message,
 	.sweep = tcp_sweep,
 	.stopped = tcp_stopped,
+	.send_last = tcp_send_last,
 	.drained = tcp_drained,
 	.lanes = tcp_lanes,
 	.lanes_missing = tcp_lanes_missing,

@@ -10,8 +10,6 @@ static const char visibility[] = "verbs: the receiving device acknowledged them"
 
 #define HINT_NETWORKS "see the devices of both hosts with: rdma link; or use the fabric tcp"
 #define HINT_LOST "try again after a minute, or name the fabric verbs, which tries at once"
-/* Time at the end for the last messages to arrive. */
-#define FAREWELL (500 * PL_NS_PER_MS)
 /* A queue pair in the error state returns its work without waiting for the peer. */
 #define FLUSH_LIMIT (5 * PL_NS_PER_S)
 
@@ -300,6 +298,22 @@ static unsigned verbs_lanes(struct pl_endpoint *base)
 
 /* -- the end -------------------------------------------------------------------------------------- */
 
+static bool verbs_send_last(struct pl_endpoint *base)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	bool sent = true;
+
+	verbs_flush(endpoint);
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+
+		if (rail->link == VERBS_UP)
+			verbs_cq_poll(rail->queue);
+		sent &= rail->link != VERBS_UP || !rail->frames;
+	}
+	return sent;
+}
+
 /* Ends a rail of a peer that was never up, whose caller must not wait. */
 static void end_link_at_once(struct verbs_rail *rail)
 {
@@ -310,7 +324,7 @@ static void end_link_at_once(struct verbs_rail *rail)
 
 static void end_link(struct verbs_rail *rail)
 {
-	uint64_t deadline = pl_now() + FAREWELL;
+	uint64_t deadline = rail->endpoint->base.peer->close_end;
 	bool late = false;
 
 	while (rail->link == VERBS_UP && rail->frames && !late) {
@@ -445,6 +459,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.gathers = verbs_gathers,
 	.settle = verbs_settle,
 	.sweep = verbs_sweep,
+	.send_last = verbs_send_last,
 	.lost = verbs_lost,
 	.take_arrived = verbs_take_arrived,
 	.drained = verbs_is_drained,

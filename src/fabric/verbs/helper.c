@@ -6,9 +6,10 @@
 #include <signal.h>
 #include <time.h>
 
-#include "fabric/verbs/state.h"
+#include "base/base.h"
+#include "fabric/verbs/helper.h"
 
-/* Longest wait of verbs_helpers_wait(). */
+/* Longest wait for a job. */
 #define WAIT (50 * PL_NS_PER_MS)
 
 static void *run_jobs(void *argument)
@@ -86,13 +87,29 @@ bool verbs_helpers_withdraw(struct verbs_helpers *helpers, struct verbs_job *job
 	return waits;
 }
 
-void verbs_helpers_wait(struct verbs_helpers *helpers)
+static struct timespec end_of_wait(void)
 {
 	uint64_t end = pl_now() + WAIT;
-	struct timespec until = { (time_t)(end / PL_NS_PER_S), (long)(end % PL_NS_PER_S) };
+
+	return (struct timespec){ (time_t)(end / PL_NS_PER_S), (long)(end % PL_NS_PER_S) };
+}
+
+void verbs_helpers_wait(struct verbs_helpers *helpers)
+{
+	const struct timespec until = end_of_wait();
 
 	pthread_mutex_lock(&helpers->lock);
 	pthread_cond_timedwait(&helpers->ended, &helpers->lock, &until);
+	pthread_mutex_unlock(&helpers->lock);
+}
+
+void verbs_helpers_await(struct verbs_helpers *helpers, const atomic_bool *busy)
+{
+	const struct timespec until = end_of_wait();
+
+	pthread_mutex_lock(&helpers->lock);
+	while (atomic_load(busy) && !pthread_cond_timedwait(&helpers->ended, &helpers->lock, &until))
+		;
 	pthread_mutex_unlock(&helpers->lock);
 }
 

@@ -44,6 +44,7 @@ struct verbs_rail {
 	struct verbs_port *port;
 	struct ibv_qp *qp; /* NULL: none */
 	union ibv_gid gid, far_gid; /* far_gid: initiator; of the acceptor's port */
+	union ibv_gid chosen_gid;   /* used whenever the port has it: an address may be removed and return */
 	uint8_t near_port, far_port; /* numbers of both ports, each in the list of its end */
 	uint64_t wait_until;         /* work for this rail waits so long for a connection, before others take it */
 	struct {

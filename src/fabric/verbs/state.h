@@ -7,6 +7,7 @@
 
 #include "base/pool.h"
 #include "core/fabric.h"
+#include "fabric/verbs/helper.h"
 #include "memory/registration_cache.h"
 #include "rdma/data_direct.h"
 #include "rdma/device_memory.h"
@@ -37,8 +38,6 @@
 #define VERBS_HINT_MEMORY "raise the limit of locked memory, ulimit -l, or those of the cgroup, rdma.max"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
-/* Most helper threads of one purpose. */
-#define VERBS_HELPERS 8
 /* Pairs of ports that are remembered because their devices did not reach each other. */
 #define VERBS_LOST_PATHS 64
 
@@ -115,22 +114,6 @@ struct verbs_lost_path {
 	const struct verbs_port *port; /* NULL: no entry */
 	union ibv_gid gid, far_gid;
 	uint64_t until; /* the pair is tried again after this time */
-};
-
-/* Job of a helper thread. */
-struct verbs_job {
-	struct pl_list link;
-	void (*run)(struct verbs_job *job); /* called without locks */
-};
-
-/* Helper threads of one purpose. */
-struct verbs_helpers {
-	pthread_mutex_t lock;
-	pthread_cond_t work, ended;
-	struct pl_list jobs;
-	pthread_t threads[VERBS_HELPERS];
-	unsigned count, idle, pending; /* threads, those without a job, and jobs in the list */
-	bool stopping;
 };
 
 /* Queue pair on its way to the state RTS; connector.c. */
@@ -283,8 +266,10 @@ struct verbs_state {
 	pthread_mutex_t look_lock;                    /* held during a look at the ports; comes before `lock` */
 	_Atomic uint64_t looked;                      /* time of the last look; 0: none */
 	atomic_bool stale;                            /* a device reported a change since */
-	bool looking;                                 /* no device is closed meanwhile; lock */
-	bool tend_waits;                              /* tend_task begins again when the look ends; lock */
+	struct {
+		struct verbs_job job;
+		atomic_bool busy;
+	} port_look;                                  /* look at known ports, by a helper thread */
 	struct verbs_obstacle_met obstacle;           /* found by the last look; lock */
 	struct verbs_helpers connectors, registrars;  /* for calls that wait for the network or a reset, or for pages */
 	struct verbs_waiters waiters[PL_ENGINES_MAX]; /* of each engine */
@@ -293,7 +278,7 @@ struct verbs_state {
 	unsigned next_lost_path;                             /* lock */
 	atomic_uint receives_added; /* receive buffers of all queues beyond the first VERBS_RECEIVES of each */
 	unsigned tellers; /* threads that walk the queues without the lock; no queue is freed meanwhile */
-	struct pl_task tend_task, watch_task;
+	struct pl_task tend_task, seek_task, watch_task;
 	struct pl_source uevents; /* the kernel's announcements of devices; on the first engine */
 	struct pl_timer tend_timer;
 	uint64_t tend_pause; /* of the timer; 0: no device is missing. First engine */
@@ -320,7 +305,11 @@ struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_dev
 void verbs_device_free(struct verbs_device *device);
 
 /* port.c: ports of the devices, and their addresses */
-/* Looks at devices and ports, if the last look is old. Any thread, no lock of the state. */
+void verbs_ports_open(struct verbs_state *state);
+/*
+ * Looks at devices and ports, if the last look is old. Of known ports a helper thread looks, and the caller waits at most
+ * 50 ms for it. Any thread, no lock of the state.
+ */
 void verbs_ports_look(struct verbs_state *state);
 /* Looks at devices and ports, however old the last look is. Returns true if all ports have a device. */
 bool verbs_ports_look_now(struct verbs_state *state);
@@ -339,16 +328,6 @@ const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const unio
  */
 const struct verbs_gid *verbs_port_offer(const struct verbs_port *port, const union ibv_gid *control);
 void verbs_ports_close(struct verbs_state *state);
-
-/* helper.c */
-void verbs_helpers_open(struct verbs_helpers *helpers);
-void verbs_helpers_close(struct verbs_helpers *helpers);
-/* Gives a job to a thread. Returns false if no thread can be had. */
-bool verbs_helpers_start(struct verbs_helpers *helpers, struct verbs_job *job);
-/* Takes back a job that has not begun. Returns true if so. */
-bool verbs_helpers_withdraw(struct verbs_helpers *helpers, struct verbs_job *job);
-/* Waits until a job ends, at most 50 ms. */
-void verbs_helpers_wait(struct verbs_helpers *helpers);
 
 /* port_options.c */
 /*
@@ -483,7 +462,10 @@ void verbs_removal_open(struct verbs_state *state);
 void verbs_removal_close(struct verbs_state *state);
 /* A device came. Called on the first engine: looks for missing devices at once. */
 void verbs_device_appeared(struct verbs_state *state);
-/* Makes a helper look whether a removed device is back, if the last look is old. Any thread, no lock of the state. */
+/*
+ * Makes a helper look now whether a removed device is back, if the last look is old and none is under way. Any thread, no
+ * lock of the state.
+ */
 void verbs_device_seek(struct verbs_state *state);
 /* Keeps the device open until the second call, without a lock. Returns false if it is gone. */
 bool verbs_device_use(struct verbs_device *device);

@@ -24,6 +24,7 @@ struct cuda_gpu {
 	bool created; /* context of this library, for copies alone */
 	struct cuda_gpu *copies; /* its context makes the copies; counted; NULL: this one does */
 	unsigned references;
+	uint64_t number; /* of no other gpu, earlier or later: memory->device */
 	CUstream stream; /* for synchronous copies; does not wait for the program's kernels */
 	/*
 	 * ipc_small_copy.c: times until which copies are made in rows, and then plainly; duration of the copy that

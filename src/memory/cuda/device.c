@@ -10,7 +10,8 @@ static struct {
 	pthread_mutex_t lock;
 	struct pl_list all;
 	bool occupied; /* kernels of the program wait for copies */
-} gpus = { PTHREAD_MUTEX_INITIALIZER, { &gpus.all, &gpus.all }, false };
+	uint64_t made; /* number of gpus that were made */
+} gpus = { PTHREAD_MUTEX_INITIALIZER, { &gpus.all, &gpus.all }, false, 0 };
 
 /* Returns -1 if there is one node, or the firmware does not tell. */
 static int node_of(const char *pci)
@@ -120,6 +121,7 @@ static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ord
 	gpu->context = context;
 	gpu->ordinal = ordinal;
 	gpu->references = 1;
+	gpu->number = ++gpus.made;
 	atomic_store_explicit(&gpu->streams_wait, gpus.occupied, memory_order_relaxed);
 	pthread_mutex_init(&gpu->atomic, NULL);
 	rc = driver->cuDeviceGet(&gpu->device, ordinal);

@@ -300,7 +300,7 @@ int cuda_import_ipc(const uint8_t *bytes, size_t handle_length, size_t length, b
 		.address = (void *)(uintptr_t)(own->base + ipc.offset),
 		.length = length,
 		.handle = own,
-		.device = own->gpu,
+		.device = own->gpu->number,
 		.node = own->gpu->node,
 	};
 	return 0;

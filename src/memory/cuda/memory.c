@@ -25,7 +25,7 @@ static struct cuda_memory *memory_new(struct pl_error *error)
 static void fill_cuda_memory(struct pl_memory *memory, struct cuda_memory *own)
 {
 	memory->handle = own;
-	memory->device = own->gpu;
+	memory->device = own->gpu->number;
 	memory->node = own->gpu->node;
 }
 

@@ -37,24 +37,19 @@ static void let_go(struct verbs_state *state, struct verbs_device *device)
 	device->verbs = NULL;
 }
 
-/* Closes removed devices without users. Returns false if a look uses devices: the task begins again after it. */
-static bool let_all_go(struct verbs_state *state)
+/* Closes removed devices without users. */
+static void let_all_go(struct verbs_state *state)
 {
-	bool looking;
-
 	pthread_mutex_lock(&state->lock);
-	looking = state->tend_waits = state->looking;
 	pl_list_for_each(at, &state->devices) {
 		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
 
-		if (!looking && atomic_load(&device->gone) && device->verbs && !device->queues &&
-		    !atomic_load(&device->users))
+		if (atomic_load(&device->gone) && device->verbs && !device->queues && !atomic_load(&device->users))
 			let_go(state, device);
 	}
 	/* Connections that begin before the next look ends do not use them. */
 	verbs_ports_leave(state);
 	pthread_mutex_unlock(&state->lock);
-	return !looking;
 }
 
 static void look_for_devices(struct verbs_job *job)
@@ -67,12 +62,12 @@ static void look_for_devices(struct verbs_job *job)
 
 static void tend(struct verbs_state *state)
 {
+	/* A look that the driver lets wait does not delay this: the driver may wait until the device is closed. */
+	let_all_go(state);
 	if (atomic_load(&state->tending.busy)) {
 		state->tending.again = true;
 		return;
 	}
-	if (!let_all_go(state))
-		return;
 	atomic_store(&state->tending.busy, true);
 	/* Without a thread, the engine may wait. */
 	if (!verbs_helpers_start(&state->connectors, &state->tending.job))
@@ -116,7 +111,7 @@ void verbs_device_appeared(struct verbs_state *state)
 void verbs_device_seek(struct verbs_state *state)
 {
 	if (verbs_ports_are_old(state))
-		pl_engine_post(first_engine(state), &state->tend_task);
+		pl_engine_post(first_engine(state), &state->seek_task);
 }
 
 /* A device came or went, or its last user left: the pauses begin anew. */
@@ -126,6 +121,15 @@ static void run_tend(struct pl_task *task)
 
 	state->tend_pause = 0;
 	tend(state);
+}
+
+/* The pauses go on: a device that stays away must not be looked for at each connection attempt. */
+static void run_seek(struct pl_task *task)
+{
+	struct verbs_state *state = pl_container_of(task, struct verbs_state, seek_task);
+
+	if (!atomic_load(&state->tending.busy) && verbs_ports_are_old(state))
+		tend(state);
 }
 
 static void tend_expired(struct pl_timer *timer)
@@ -145,6 +149,7 @@ void verbs_removal_open(struct verbs_state *state)
 	pl_task_init(&state->watch_task, run_watch);
 	state->uevents.fd = -1;
 	pl_task_init(&state->tend_task, run_tend);
+	pl_task_init(&state->seek_task, run_seek);
 	pl_task_init(&state->tending.done, run_tended);
 	state->tending.job.run = look_for_devices;
 	pl_timer_init(&state->tend_timer, tend_expired);
@@ -154,6 +159,7 @@ void verbs_removal_close(struct verbs_state *state)
 {
 	pl_engine_withdraw(first_engine(state), &state->watch_task);
 	pl_engine_withdraw(first_engine(state), &state->tend_task);
+	pl_engine_withdraw(first_engine(state), &state->seek_task);
 	pl_engine_withdraw(first_engine(state), &state->tending.done);
 	pl_timer_clear(first_engine(state), &state->tend_timer);
 	verbs_uevents_close(state);

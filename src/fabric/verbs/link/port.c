@@ -303,18 +303,22 @@ static void look_at_port(struct look *look, struct verbs_device *device, uint8_t
 /* -- devices -------------------------------------------------------------------------------------- */
 
 /*
- * Finds the device's object that is in use, or one of a removed device that is not closed yet. Takes no lock: only looks
- * add devices, and no device is closed during a look.
+ * Finds the device's object that is in use, or one of a removed device that is not closed yet. It stays until the context
+ * closes; the device may be closed at any time.
  */
-static struct verbs_device *find_device(const struct verbs_state *state, const char *name)
+static struct verbs_device *find_device(struct verbs_state *state, const char *name)
 {
+	struct verbs_device *found = NULL;
+
+	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->devices) {
 		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
 
 		if (device->verbs && !strcmp(device->name, name))
-			return device;
+			found = device;
 	}
-	return NULL;
+	pthread_mutex_unlock(&state->lock);
+	return found;
 }
 
 /* Opens a device for the look. Returns NULL and meets an obstacle if that fails. */
@@ -347,11 +351,12 @@ static void look_at_device(struct look *look, struct ibv_device *of)
 	}
 	if (!device)
 		device = open_found_device(look, of, name);
-	if (!device || atomic_load(&device->gone))
+	if (!device || !verbs_device_use(device))
 		return;
 	meet_obstacle(look, VERBS_INACTIVE, 0, name);
 	for (unsigned i = 1; i <= device->attributes.phys_port_cnt; i++)
 		look_at_port(look, device, (uint8_t)i);
+	verbs_device_leave(device);
 }
 
 bool verbs_ports_leave(struct verbs_state *state)
@@ -368,31 +373,18 @@ bool verbs_ports_leave(struct verbs_state *state)
 	return complete;
 }
 
-static void look_begin(struct verbs_state *state)
-{
-	atomic_store(&state->stale, false);
-	atomic_store(&state->looked, pl_now());
-	pthread_mutex_lock(&state->lock);
-	state->looking = true;
-	pthread_mutex_unlock(&state->lock);
-}
-
 /* Returns true if all ports have a device. */
 static bool look_end(const struct look *look, unsigned places)
 {
 	struct verbs_state *state = look->state;
-	bool complete, tend;
+	bool complete;
 
 	pthread_mutex_lock(&state->lock);
 	state->obstacle = look->obstacle;
 	if (places && atomic_load(&state->place_count) != places)
 		verbs_near_forget(state);
 	complete = verbs_ports_leave(state);
-	tend = state->tend_waits;
-	state->tend_waits = state->looking = false;
 	pthread_mutex_unlock(&state->lock);
-	if (tend)
-		pl_engine_post(state->context->engines[0], &state->tend_task);
 	return complete;
 }
 
@@ -404,7 +396,8 @@ static bool look_at_ports(struct verbs_state *state)
 	struct ifaddrs *interfaces = NULL;
 	struct ibv_device **devices;
 
-	look_begin(state);
+	atomic_store(&state->stale, false);
+	atomic_store(&state->looked, pl_now());
 	devices = state->library->ibv_get_device_list(NULL);
 	if (getifaddrs(&interfaces))
 		interfaces = NULL;
@@ -434,13 +427,11 @@ bool verbs_ports_are_old(const struct verbs_state *state)
 	       pl_now() - atomic_load(&state->looked) >= LOOK_PAUSE;
 }
 
-void verbs_ports_look(struct verbs_state *state)
+/* Looks if the last look is old, and waits for another thread's look. */
+static void look_if_old(struct verbs_state *state)
 {
 	bool looked = false;
 
-	/* A helper looks, as a device is missing, and the driver may let it wait. The ports that are known serve meanwhile. */
-	if (atomic_load(&state->tending.busy) && atomic_load(&state->place_count))
-		return;
 	pthread_mutex_lock(&state->look_lock);
 	if (verbs_ports_are_old(state)) {
 		look_at_ports(state);
@@ -449,6 +440,35 @@ void verbs_ports_look(struct verbs_state *state)
 	pthread_mutex_unlock(&state->look_lock);
 	if (looked)
 		pl_engine_post(state->context->engines[0], &state->watch_task);
+}
+
+static void run_port_look(struct verbs_job *job)
+{
+	struct verbs_state *state = pl_container_of(job, struct verbs_state, port_look.job);
+
+	look_if_old(state);
+	atomic_store(&state->port_look.busy, false);
+}
+
+void verbs_ports_open(struct verbs_state *state)
+{
+	state->port_look.job.run = run_port_look;
+}
+
+void verbs_ports_look(struct verbs_state *state)
+{
+	if (!atomic_load(&state->place_count)) {
+		look_if_old(state);
+		return;
+	}
+	/* The known ports serve during a look that the driver lets wait. */
+	if (!verbs_ports_are_old(state) || atomic_load(&state->tending.busy) ||
+	    atomic_exchange(&state->port_look.busy, true))
+		return;
+	if (verbs_helpers_start(&state->connectors, &state->port_look.job))
+		verbs_helpers_await(&state->connectors, &state->port_look.busy);
+	else
+		run_port_look(&state->port_look.job);
 }
 
 void verbs_ports_close(struct verbs_state *state)

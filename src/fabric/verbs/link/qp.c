@@ -99,7 +99,7 @@ static int query_path(struct verbs_rail *rail, const char **call)
 	rail->own.global = port.flags & IBV_QPF_GRH_REQUIRED;
 	*call = "ibv_query_gid";
 	pthread_mutex_lock(&state->lock);
-	gid = verbs_port_gid(rail->port, &rail->gid);
+	gid = verbs_port_gid(rail->port, &rail->chosen_gid);
 	if (gid) {
 		rail->gid = gid->gid;
 		rail->own.gid_index = gid->index;
@@ -127,7 +127,9 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 	if (atomic_load(&rail->device->gone))
 		verbs_rail_renew(rail);
 	if (atomic_load(&rail->device->gone)) {
-		verbs_device_seek(rail->endpoint->state);
+		/* Without another rail the peer is lost soon. */
+		if (!verbs_rails_up(rail->endpoint))
+			verbs_device_seek(rail->endpoint->state);
 		return -ENODEV;
 	}
 	/* Addresses may have moved within the table. */

@@ -316,7 +316,7 @@ static int read_rails(struct verbs_endpoint *endpoint, const struct pl_rail_mess
 		rail->near_port = message->ports[i] & 15;
 		rail->far_port = message->ports[i] >> 4;
 		rail->port = endpoint->ports[rail->near_port];
-		rail->gid = endpoint->gids[rail->near_port];
+		rail->gid = rail->chosen_gid = endpoint->gids[rail->near_port];
 		rail->device = rail->port->device;
 		rail->wait_until = first_wait(rail);
 	}

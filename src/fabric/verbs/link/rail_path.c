@@ -225,7 +225,7 @@ static void add_rail(struct verbs_endpoint *endpoint, const struct pair *pair)
 
 	rail->port = endpoint->ports[pair->near];
 	rail->device = rail->port->device;
-	rail->gid = pair->gid;
+	rail->gid = rail->chosen_gid = pair->gid;
 	rail->near_port = (uint8_t)pair->near;
 	rail->far_port = (uint8_t)pair->far;
 	rail->far_gid = endpoint->far_ports[pair->far].gid;

@@ -28,6 +28,7 @@ void verbs_state_init(struct verbs_state *state, struct pl_context *context, con
 	pl_list_init(&state->queues);
 	pl_list_init(&state->ports);
 	verbs_removal_open(state);
+	verbs_ports_open(state);
 	verbs_helpers_open(&state->connectors);
 	verbs_registrar_open(state);
 	pthread_mutex_init(&state->lock, NULL);
