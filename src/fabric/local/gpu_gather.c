@@ -65,7 +65,7 @@ static bool suits(const struct pl_operation *operation, bool *host)
 {
 	const struct pl_segment *segments = operation->segments;
 	uint64_t mean = operation->total / PL_MAX(operation->segment_count, 1u);
-	const void *device = NULL;
+	uint64_t device = 0;
 
 	*host = false;
 	if (operation->segment_count < SEGMENTS_MIN ||
