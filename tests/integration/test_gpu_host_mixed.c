@@ -189,9 +189,15 @@ static void two_gpus(void *unused)
 	environment_close(&environment);
 }
 
-static bool page_is_shared(const void *page)
+/* The mapping of a revoked key is closed with the lock held. */
+static bool mapping_is_shared(const struct local_access *access)
 {
-	return *(const volatile uint8_t *)page != 0;
+	bool shared;
+
+	pthread_mutex_lock(&access->state->lock);
+	shared = *access->base != 0;
+	pthread_mutex_unlock(&access->state->lock);
+	return shared;
 }
 
 /* An owner that claims that no kernel copies: the mapping is closed, but its pages stay locked until the kernel has ended. */
@@ -221,7 +227,7 @@ static void hostile_owner(void *unused)
 	progress_until(&environment, local_gate_is_held(access->gate));
 	holders = atomic_exchange(&access->gate->holders, 0);
 	check_number(pl_region_revoke(pair.far.region, NULL, 0), 0);
-	progress_until(&environment, !page_is_shared(access->base));
+	progress_until(&environment, !mapping_is_shared(access));
 	check_number(gpu_standin.pinned(), locked);
 	atomic_fetch_add(&access->gate->holders, holders);
 	gpu_standin.delay(0);
