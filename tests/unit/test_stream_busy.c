@@ -403,6 +403,28 @@ static void loan_all(struct rig *rig, struct pl_stream_frame *loans[SLOTS], unsi
 	check(rig->subscription->asked);
 }
 
+/* A program with many loans out needs each slot at once, although its subscriber has read all frames: no loan is refused. */
+static void test_many_loans(void *argument)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_stream_frame *loans[SLOTS - 1];
+	struct pl_frame_info info;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open_blocking(&rig, SLOTS, 0);
+	for (unsigned i = 0; i < SLOTS - 1; i++)
+		loans[i] = loan_frame(rig.publisher, &info);
+	for (unsigned i = 0; i < SLOTS - 1; i++) {
+		check_ok(pl_frame_publish(loans[i], &options, &error), &error);
+		take_frame(&rig, i);
+		progress_much(&rig);
+		check_ok(pl_publisher_loan(rig.publisher, 0, &loans[i], &error), &error);
+	}
+	rig_close(&rig);
+}
+
 static void await_loan(struct rig *rig)
 {
 	struct pl_stream_frame *frame;
@@ -461,6 +483,7 @@ int main(void)
 		{ "earlier publisher", test_earlier_publisher, NULL, 60 },
 		{ "earlier subscriber", test_earlier_subscriber, NULL, 60 },
 		{ "half", test_half, NULL, 60 },
+		{ "many loans", test_many_loans, NULL, 60 },
 		{ "loan asks", test_loan_asks, NULL, 60 },
 		{ "loan goes on", test_loan_goes_on, NULL, 60 },
 	};
