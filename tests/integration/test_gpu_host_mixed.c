@@ -237,11 +237,118 @@ static void hostile_owner(void *unused)
 	environment_close(&environment);
 }
 
+/* -- memory that is lost between two kernels ----------------------------------------------------------- */
+
+/* Elements, of which five kernels copy as many each; those of the first one. */
+#define SMALL ((size_t)128)
+#define SMALLS (5u * SMALLS_FIRST)
+#define SMALLS_FIRST 4096u
+
+static uint64_t small_offset(unsigned number)
+{
+	return number * SMALL % (BLOCK * BLOCKS);
+}
+
+/* Reads by a vector whose first kernel alone copies memory of the first pair. Returns when two kernels are launched. */
+static struct pl_operation *read_smalls(struct scenario_environment *environment, struct pair *pairs, unsigned delay)
+{
+	struct pl_transfer *transfers = calloc(SMALLS, sizeof(*transfers));
+	unsigned before = launched();
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check(transfers);
+	for (unsigned i = 0; i < SMALLS; i++) {
+		const struct pair *pair = &pairs[i >= SMALLS_FIRST];
+
+		transfers[i] = (struct pl_transfer){ pair->remote, small_offset(i), pair->near.region, small_offset(i),
+						     SMALL };
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		pattern_fill(pairs[i].far.bytes, BLOCK * BLOCKS, i, 0);
+		bytes_set(pairs[i].near.bytes, POISON, BLOCK * BLOCKS);
+	}
+	gpu_standin.delay(delay);
+	check_ok(pl_readv(environment->near_peer, transfers, SMALLS, NULL, &operation, &error), &error);
+	free(transfers);
+	progress_until(environment, launched() == before + 2);
+	return operation;
+}
+
+/* The memory of the first segment is closed while kernels copy others. */
+static void revoked_between(void *unused)
+{
+	struct scenario_environment environment;
+	struct pl_operation *operation;
+	struct pair pairs[2];
+	struct local_device *device;
+	unsigned before;
+
+	(void)unused;
+	open_near_gpu(&environment);
+	gpu_standin_need();
+	for (unsigned i = 0; i < 2; i++)
+		pair_open(&pairs[i], &environment, false, true, 0);
+	device = ((struct local_access *)pairs[0].remote->fabric_data)->device;
+	gpu_standin.stall("gather");
+	before = launched();
+	operation = read_smalls(&environment, pairs, 0);
+	while (!gpu_standin.stalled())
+		sleep_ms(1);
+	gpu_standin.step();
+	progress_until(&environment, launched() == before + 3);
+	check_number(pl_region_revoke(pairs[0].far.region, NULL, 0), 0);
+	progress_until(&environment, !local_device_kernel_reaches(device, &pairs[0].near.region->memory));
+	gpu_standin.stall(NULL);
+	complete(&environment, operation, NULL);
+	for (unsigned i = 0; i < 2; i++) {
+		pattern_check(pairs[i].near.bytes, SMALL * SMALLS_FIRST, i, 0);
+		pair_close(&pairs[i]);
+	}
+	environment_close(&environment);
+}
+
+/* The program unlocks its memory, which no kernel touches any more. */
+static void unlocked_between(void *unused)
+{
+	struct scenario_environment environment;
+	struct pl_completion receipt;
+	struct pl_operation *operation;
+	struct pair pairs[2];
+
+	(void)unused;
+	open_near_gpu(&environment);
+	gpu_standin_need();
+	for (unsigned i = 0; i < 2; i++)
+		pair_open(&pairs[i], &environment, false, true, 0);
+	/* Until the delay is set anew below. */
+	operation = read_smalls(&environment, pairs, 60 * 1000 * 1000);
+	/* The engine asks whether a kernel that takes long has failed. */
+	gpu_standin.stall("cuStreamQuery");
+	while (!gpu_standin.stalled())
+		sleep_ms(1);
+	gpu_standin.delay(0);
+	/* Waits for the kernels. */
+	gpu_free(gpu_allocate(SMALL));
+	gpu_unpin(pairs[1].near.memory);
+	gpu_standin.stall(NULL);
+	complete(&environment, operation, &receipt);
+	check(!strstr(receipt.reason, KERNEL));
+	gpu_pin(pairs[1].near.memory, BLOCK * BLOCKS + 2 * BUFFER_GUARD);
+	for (unsigned i = 0; i < 2; i++) {
+		pattern_check(pairs[i].near.bytes, SMALL * SMALLS_FIRST, i, 0);
+		pair_close(&pairs[i]);
+	}
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "mixed", mixed, NULL, 30 },
 	{ "read-only", read_only, NULL, 20 },
 	{ "two-gpus", two_gpus, NULL, 20 },
 	{ "hostile-owner", hostile_owner, NULL, 20 },
+	{ "revoked-between", revoked_between, NULL, 30 },
+	{ "unlocked-between", unlocked_between, NULL, 30 },
 };
 
 int main(void)

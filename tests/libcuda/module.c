@@ -153,6 +153,13 @@ static bool gather_reaches(const struct standin_kernel *kernel)
 	return reaches;
 }
 
+/* A kernel that touches memory which it does not reach: the driver finds out when the kernel runs. */
+static bool compute_fault(const struct standin_kernel *kernel)
+{
+	atomic_store(&kernel->state[0], 1);
+	return false;
+}
+
 static CUresult fill_gather(struct standin_kernel *kernel, uint64_t threads, void **arguments)
 {
 	uint32_t group;
@@ -168,11 +175,11 @@ static CUresult fill_gather(struct standin_kernel *kernel, uint64_t threads, voi
 	reaches = gather_reaches(kernel);
 	pthread_mutex_unlock(&standin_lock);
 	/* The threads that copy, 512 of each block, are in equal groups of whole warps. */
-	if (threads % GATHER_THREADS || group % 32 || !group || 512 % group || !reaches)
+	if (threads % GATHER_THREADS || group % 32 || !group || 512 % group)
 		return INVALID_VALUE;
 	if (kernel->words)
 		atomic_fetch_add(&launched, 1);
-	kernel->compute = compute_gather;
+	kernel->compute = reaches ? compute_gather : compute_fault;
 	return SUCCESS;
 }
 

@@ -382,8 +382,10 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 
 API CUresult cuStreamQuery(struct stream *stream)
 {
-	CUresult result;
+	CUresult result = standin_failure("cuStreamQuery");
 
+	if (result)
+		return result;
 	if (standin_spoils())
 		return CAPTURE_UNSUPPORTED;
 	if (!standin_current())

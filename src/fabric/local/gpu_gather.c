@@ -267,21 +267,31 @@ static void start_kept_run(struct pl_operation *operation, struct local_gather_r
 	run->copy.gather = NULL;
 }
 
-/* Starts a kernel for the next segments, or leaves them to copies. */
-static void start_run(struct pl_operation *operation, struct local_gather_run *run)
+/* True if a kernel still reaches all memory of a run: the program may unlock or free memory between two kernels. */
+static bool run_is_reached(const struct pl_operation *operation, const struct local_gather_run *run)
+{
+	const struct pl_segment *segments = operation->segments;
+
+	/* The post of the operation looked. */
+	if (run->begin == 0 && run->done == 0)
+		return true;
+	for (unsigned i = run->begin; i < run->end; i = local_next_memory(operation, i))
+		if (!local_kernel_reaches(segments[i].region, segments[i].remote))
+			return false;
+	return true;
+}
+
+/* Starts a kernel for the next segments, or leaves them to copies. The caller uses the memory of the GPU. */
+static void start_listed_run(struct pl_operation *operation, struct local_gather_run *run, struct pl_copier *copier,
+			     const struct pl_memory *gpu)
 {
 	struct local_gathering *gathering = gathering_of(operation);
 	const struct pl_work_item *item = &gathering->item;
-	const struct pl_memory *gpu = local_gather_gpu(operation);
-	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
 	uint64_t size = local_gather_piece_size(operation);
 	struct pl_error error;
 	unsigned held;
+	bool reached;
 
-	if (gathering->kept) {
-		start_kept_run(operation, run, copier);
-		return;
-	}
 	/* Copies that replace a kernel must not wait, as the creation of their queue may. */
 	if (copier)
 		pl_copier_prepare(copier, gpu);
@@ -291,16 +301,45 @@ static void start_run(struct pl_operation *operation, struct local_gather_run *r
 		return;
 	}
 	fill_run(operation, run, size);
-	held = hold_gates(operation, run->begin, run->end, true, &error);
+	reached = run_is_reached(operation, run);
+	if (!reached)
+		use_copies(gathering, run->begin, run->done);
+	held = reached ? hold_gates(operation, run->begin, run->end, true, &error) : run->begin;
 	if (held == run->end && run->copy.gather->count) {
 		pl_copier_gather(copier, &run->copy, multiprocessors_of(operation));
 		return;
 	}
-	if (held < run->end)
+	if (reached && held < run->end)
 		pl_operation_fail(operation, error.code, &error);
 	hold_gates(operation, run->begin, held, false, NULL);
 	gpu->ops->gather_give(run->copy.gather);
 	run->copy.gather = NULL;
+}
+
+/*
+ * Starts a kernel for the next segments, or leaves them to copies. The GPU's memory may be the peer's, and be closed between two
+ * kernels: that of the next segment is used, with its gate held.
+ */
+static void start_run(struct pl_operation *operation, struct local_gather_run *run)
+{
+	struct local_gathering *gathering = gathering_of(operation);
+	const struct pl_segment *next = &operation->segments[gathering->item.segment];
+	const struct local_access *access = next->remote->fabric_data;
+	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
+	struct pl_error error;
+	int rc;
+
+	if (gathering->kept) {
+		start_kept_run(operation, run, copier);
+		return;
+	}
+	rc = local_kernel_gate_hold(access, operation, &error);
+	if (rc < 0) {
+		pl_operation_fail(operation, rc, &error);
+		return;
+	}
+	start_listed_run(operation, run, copier, ends_of_segment(next).gpu);
+	local_kernel_gate_release(access);
 }
 
 static bool ranges_remain(struct pl_operation *operation)
