@@ -401,6 +401,8 @@ void tcp_lane_batch_ended(struct pl_batch_end *end);
 /* Acknowledges placed frames whose acknowledgement was not sent. */
 void tcp_lane_ack(struct tcp_lane *lane);
 void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
+/* Lane 0: true if the other end's host has all frames of messages that were queued. */
+bool tcp_lane_has_sent_messages(const struct tcp_lane *lane);
 
 /* behind.c: notifications behind their data */
 /*
