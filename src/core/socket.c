@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include "core/socket.h"
@@ -51,6 +51,16 @@ void pl_socket_resume_pacing(int fd, const struct sockaddr *other, const char pa
 {
 	if (paced[0] && !pl_address_is_loopback(other))
 		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, paced, (socklen_t)strlen(paced));
+}
+
+uint64_t pl_socket_round_trip(int fd)
+{
+	struct tcp_info info = { 0 };
+	socklen_t length = sizeof(info);
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0 || info.tcpi_min_rtt == UINT32_MAX)
+		return 0;
+	return (uint64_t)info.tcpi_min_rtt * 1000;
 }
 
 static socklen_t sockaddr_length(const struct sockaddr *address)

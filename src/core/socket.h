@@ -25,6 +25,8 @@ void pl_socket_tune(int fd, const struct pl_options *options);
 void pl_socket_stop_pacing(int fd, char paced[PL_CONGESTION_NAME]);
 /* Gives a socket from a listener of pl_socket_stop_pacing() the algorithm back, unless the other end is on this host. */
 void pl_socket_resume_pacing(int fd, const struct sockaddr *other, const char paced[PL_CONGESTION_NAME]);
+/* Returns the shortest round trip of a connection that the kernel has measured, in nanoseconds; 0: none, as of a local socket. */
+uint64_t pl_socket_round_trip(int fd);
 int pl_socket_connect(const struct sockaddr *address,
 		      const struct pl_options *options); /* returns a descriptor or a negative errno */
 

@@ -57,7 +57,7 @@ static void has_no_limit_without_socket(void *unused)
 	struct tcp_flight flight = { 0 };
 
 	(void)unused;
-	tcp_flight_start(&flight, -1);
+	tcp_flight_start(&flight, -1, true);
 	check(!flight.limited);
 }
 

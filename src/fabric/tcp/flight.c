@@ -4,19 +4,32 @@
 #include <sys/socket.h>
 
 #include "base/address.h"
+#include "core/socket.h"
 
 /* The limit is no less than the bytes that this rate brings in a round trip: one lane carries hardly more. Bytes a nanosecond. */
 #define RATE_IN_FLIGHT 2u
+/*
+ * Shortest round trip of a long path, in nanoseconds. On a shorter one a lane's least share brings RATE_IN_FLIGHT, and frames that are
+ * held back for the next answer wait no longer than that.
+ */
+#define LONG_TRIP (250u * 1000)
 /* Round trips after which the shortest one is forgotten, because the path may have become longer. */
 #define TRIPS_OF_SHORTEST 64u
 
-void tcp_flight_start(struct tcp_flight *flight, int fd)
+static uint32_t flight_path_bytes(int fd)
+{
+	uint64_t trip = pl_socket_round_trip(fd);
+
+	return trip < LONG_TRIP ? 0 : (uint32_t)PL_MIN(trip * RATE_IN_FLIGHT, (uint64_t)UINT32_MAX);
+}
+
+void tcp_flight_start(struct tcp_flight *flight, int fd, bool limits)
 {
 	struct sockaddr_storage other;
 	socklen_t length = sizeof(other);
 
-	*flight = (struct tcp_flight){ .shortest_next = UINT64_MAX };
-	flight->limited = getpeername(fd, (struct sockaddr *)&other, &length) == 0 &&
+	*flight = (struct tcp_flight){ .shortest_next = UINT64_MAX, .path = flight_path_bytes(fd) };
+	flight->limited = limits && getpeername(fd, (struct sockaddr *)&other, &length) == 0 &&
 			  pl_address_is_loopback((struct sockaddr *)&other);
 }
 

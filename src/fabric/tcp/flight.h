@@ -4,6 +4,9 @@
  * count in what a lane may have ahead of the other end (tcp_lane_ahead()). The kernel then copies bytes that are still in a processor's
  * cache, and the work goes to lanes whose other end reads. A connection of loopback may lead to another host, through a proxy: the lane
  * measures its round trip, and a longer one allows as many bytes as it needs. Lanes to other hosts have no such limit.
+ *
+ * A lane of a long path requests more than its share, and holds no small frames back. The kernel has measured the path's round trip.
+ * It sees none behind a proxy.
  */
 #ifndef PL_TCP_FLIGHT_H
 #define PL_TCP_FLIGHT_H
@@ -13,6 +16,7 @@
 /* Times in nanoseconds. */
 struct tcp_flight {
 	bool limited;           /* the bytes are limited */
+	uint32_t path;          /* bytes that one lane brings in a round trip of a long path; 0: the path is short */
 	bool full;              /* true if the lane left work in the list because of them, until it looks again */
 	uint32_t bytes;         /* in flight, without headers; 0 unless `limited` */
 	uint32_t sequence;      /* frame whose round trip is being measured */
@@ -22,8 +26,8 @@ struct tcp_flight {
 	uint64_t shortest_next; /* of those since `shortest` was replaced */
 };
 
-/* Begins with no bytes. fd: the lane's socket. */
-void tcp_flight_start(struct tcp_flight *flight, int fd);
+/* Begins with no bytes. fd: the lane's socket. `limits`: the bytes count if it leads to this host. */
+void tcp_flight_start(struct tcp_flight *flight, int fd, bool limits);
 /* Count the payload of a WRITE that is sent, and of one that is acknowledged. Only for a limited flight. */
 void tcp_flight_add(struct tcp_flight *flight, uint32_t length, uint32_t sequence, struct pl_engine *engine);
 void tcp_flight_remove(struct tcp_flight *flight, uint32_t length, uint32_t sequence, struct pl_engine *engine);

@@ -7,6 +7,8 @@
 #include "fabric/tcp/tcp.h"
 
 /* staging.c: memory that the socket cannot reach */
+/* Records bytes of an operation that the socket cannot reach. Returns false if the operation must not be staged. */
+bool tcp_note_transfer_staging(struct pl_operation *operation);
 /* Copies the payload to a slot, then queues the piece. Drops the piece, and its pending count, after a failed copy. */
 void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset);
 /* Starts copies of waiting pieces while slots are free. */

@@ -117,8 +117,7 @@ static void lane_up(struct tcp_lane *lane)
 	lane->retry_pause = 0;
 	pl_timer_clear(lane->engine, &lane->patience);
 	/* Machines whose engines do not poll have few processors, which run both ends of each lane in turn anyway. */
-	if (lane->index && lane->engine->poll_time)
-		tcp_flight_start(&lane->flight, lane->stream.fd);
+	tcp_flight_start(&lane->flight, lane->stream.fd, lane->index && lane->engine->poll_time);
 	pl_stream_use_spare(&lane->stream, &lane->engine->spare_buffers);
 	tcp_lane_joins(lane);
 	pl_source_watch(&lane->source, EPOLLIN);

@@ -9,6 +9,7 @@
 #include "core/bulk_sender.h"
 #include "fabric/tcp/landing.h"
 #include "fabric/tcp/lane_share.h"
+#include "fabric/tcp/read_ahead.h"
 
 /* Chunk that a lane has taken. */
 struct tcp_taken {
@@ -24,35 +25,12 @@ static uint64_t remote_key_id(const struct pl_remote *remote)
 	return le64toh(id);
 }
 
-static const char staged_by_peer_reason[] =
-	"tcp has no direct path to the peer's GPU memory: the bytes go through host memory there";
-
 static void fail_post_operation(struct pl_operation *operation, int code)
 {
 	struct pl_error error;
 
 	pl_fail_memory(&error, "post");
 	pl_operation_fail(operation, code, &error);
-}
-
-/* Records bytes that the socket cannot reach. Returns false if the operation must not be staged. */
-static bool note_transfer_staging(struct pl_operation *operation)
-{
-	for (unsigned i = 0; i < operation->segment_count; i++) {
-		const struct pl_segment *segment = &operation->segments[i];
-
-		if (segment->region && pl_memory_staged(&segment->region->memory))
-			pl_operation_staged(operation, segment->length,
-					    operation->route_reason ? operation->route_reason
-								    : pl_tcp_fabric.staging_reason);
-		else if (tcp_staged_by_peer(segment->remote))
-			pl_operation_staged(operation, segment->length,
-					    operation->route_reason ? operation->route_reason : staged_by_peer_reason);
-	}
-	if (!(operation->attributes.flags & PL_REQUIRE_DIRECT) || !atomic_load(&operation->staged))
-		return true;
-	pl_operation_not_direct(operation, atomic_load(&operation->staged_reason));
-	return false;
 }
 
 /* Queues a WRITE, with a pending count of the operation. */
@@ -125,7 +103,7 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct tcp_taken *taken
 	request->length = atomic ? 0 : length;
 	request->joint = taken->joint;
 	taken->joint = NULL;
-	lane->requested += request->length;
+	tcp_lane_count_requested(lane, request->length);
 	atomic_fetch_add(&operation->pending, 1);
 	atomic_fetch_or(&operation->rails, 1u << lane->index);
 	tcp_lane_queue_piece(lane, piece);
@@ -211,7 +189,8 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		const struct tcp_work *work = operation ? tcp_work_of(operation) : NULL;
 
 		if (!work || queued >= tcp_lane_backlog(endpoint, work->staged) ||
-		    taken >= (work->is_write ? tcp_lane_share(endpoint, work) : tcp_lane_ahead(endpoint, work)) ||
+		    (taken >= (work->is_write ? tcp_lane_share(endpoint, work) : tcp_lane_ahead(endpoint, work)) &&
+		     (work->is_write || !tcp_lane_reads_ahead(lane, taken))) ||
 		    (lane->slots + count >= TCP_SLOTS && work->staged) || tcp_lane_flight_is_full(lane, work, queued))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
@@ -402,7 +381,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	bool busy = tcp_is_busy(endpoint), small;
 	uint64_t chunks;
 
-	if (!note_transfer_staging(operation)) {
+	if (!tcp_note_transfer_staging(operation)) {
 		pl_operation_pending_done(operation);
 		return;
 	}

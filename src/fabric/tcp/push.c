@@ -67,8 +67,12 @@ void tcp_lane_push(struct tcp_lane *lane)
 {
 	if (lane->state != TCP_LANE_UP)
 		return;
-	/* Holds small pieces back: the answer to earlier operations, or the next round, sends them together. */
-	if (lane->queued < TCP_HOLD_BACK_BYTES && tcp_lane_is_under_way(lane) && !pl_list_empty(&lane->queue))
+	/*
+	 * Holds small pieces back: the answer to earlier operations, or the next round, sends them together. That answer is far away
+	 * on a long path, and a sleeping engine has no round before.
+	 */
+	if (lane->queued < TCP_HOLD_BACK_BYTES && tcp_lane_is_under_way(lane) && !pl_list_empty(&lane->queue) &&
+	    !lane->flight.path)
 		return;
 	if (tcp_lane_gathers(lane)) {
 		if (pl_list_empty(&lane->batch_end.link))

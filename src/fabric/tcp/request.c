@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Requests that wait for an answer. A cookie holds the request's index and generation. */
 #include "fabric/tcp/landing.h"
+#include "fabric/tcp/read_ahead.h"
 
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
 {
@@ -66,7 +67,7 @@ void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 	lane->request_count--;
 	lane->requests_sent--;
 	lane->answered++;
-	lane->requested -= request->length;
+	tcp_lane_count_requested(lane, -(int64_t)request->length);
 	if (operation && operation->parent)
 		tcp_lane_end_fetch(lane, operation);
 	else if (operation)

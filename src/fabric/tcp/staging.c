@@ -284,6 +284,28 @@ void tcp_lane_count_received(struct tcp_lane *lane, enum pl_wire_status refusal)
 	pl_list_append(&lane->landings, &behind->link);
 }
 
+static const char staged_by_peer_reason[] =
+	"tcp has no direct path to the peer's GPU memory: the bytes go through host memory there";
+
+bool tcp_note_transfer_staging(struct pl_operation *operation)
+{
+	for (unsigned i = 0; i < operation->segment_count; i++) {
+		const struct pl_segment *segment = &operation->segments[i];
+
+		if (segment->region && pl_memory_staged(&segment->region->memory))
+			pl_operation_staged(operation, segment->length,
+					    operation->route_reason ? operation->route_reason
+								    : pl_tcp_fabric.staging_reason);
+		else if (tcp_staged_by_peer(segment->remote))
+			pl_operation_staged(operation, segment->length,
+					    operation->route_reason ? operation->route_reason : staged_by_peer_reason);
+	}
+	if (!(operation->attributes.flags & PL_REQUIRE_DIRECT) || !atomic_load(&operation->staged))
+		return true;
+	pl_operation_not_direct(operation, atomic_load(&operation->staged_reason));
+	return false;
+}
+
 void tcp_fail_landing(struct pl_operation *operation)
 {
 	fail_staged_operation(operation, "MEMORY-UNWRITABLE", "the region's memory cannot be copied to");

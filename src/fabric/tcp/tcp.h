@@ -234,6 +234,7 @@ struct tcp_endpoint {
 	atomic_uint bulk_lanes, hungry;
 	/* Lanes that take no work now, likewise: their socket is full, or too many of their bytes are in flight. */
 	atomic_uint blocked;
+	atomic_ullong requested;  /* bytes that lanes with long paths have requested */
 	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
 	atomic_bool any_small; /* the same for `small_work` */
 	struct pl_task ended_task, late_placed_task; /* the second one runs when `late` becomes 0 */
