@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -19,7 +20,7 @@ SHORT = ['--iterations', '200', '--warmup', '10']
 FEW = ['--iterations', '10', '--warmup', '2']
 ROW = {'tool', 'operation', 'size', 'fabric', 'route', 'reason', 'memory', 'peer_memory', 'lanes', 'depth', 'vector',
        'post_list', 'peers', 'working_set', 'operations', 'seconds', 'bytes_per_second', 'bytes_per_second_out', 'bytes_per_second_in',
-       'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'cycles_per_operation',
+       'operations_per_second', 'runs', 'latency_us', 'cpu_percent', 'server_cpu_percent', 'processors_busy', 'cycles_per_operation',
        'cycles_per_byte', 'joules', 'card_counters', 'min_rate_met', 'verified'}
 TIMES = ['min', 'p50', 'p90', 'p95', 'p99', 'p999', 'p9999', 'max']
 
@@ -263,10 +264,36 @@ def test_several_connections():
     assert [row['verified'] for row in rows('--peers', '5', '--size', '8,64K', '--validate', *SHORT)] == [True, True]
 
 
+@pytest.fixture
+def busy_core():
+    """A processor with programs that leave a measurement's ends a fraction of it, whatever else runs."""
+    core = min(os.sched_getaffinity(0))
+    loops = [subprocess.Popen([sys.executable, '-c', 'print(flush=True)\nwhile True: pass'], stdout=subprocess.PIPE,
+                              preexec_fn=lambda: os.sched_setaffinity(0, [core])) for _ in range(6)]
+    for loop in loops:
+        assert loop.stdout.readline()
+    yield str(core)
+    for loop in loops:
+        loop.kill()
+        loop.communicate()
+
+
+@pytest.mark.parametrize('fabric', ['tcp', 'local'])
+def test_a_busy_processor_is_named(busy_core, fabric):
+    place = ['--cpu', busy_core, '--peer-cpu', busy_core, '--fabric', fabric, '--size', '8', '--duration', '0.5']
+    done = run('bench', *place)
+    assert 'warning: the processors were busy: an end that polls' in done.stderr and 'hint: try --progress thread' in done.stderr
+    assert 'busy' not in done.stdout and not run('bench', '--quiet', *place).stderr
+    assert rows(*place)[0]['processors_busy'] is True
+    assert rows(*place, '--progress', 'thread')[0]['processors_busy'] is None
+    assert 'busy' not in run('bench', *place, '--progress', 'thread').stderr
+
+
 def test_depth_by_default_counts_for_each_connection():
-    one, two = ([row['depth'] for row in rows('--peers', count, '--size', '8,4M', '--iterations', '100', '--warmup', '10')]
-                for count in '12')
+    one, two, many = ([row['depth'] for row in rows('--peers', count, '--size', '8,4M', '--iterations', '100', '--warmup', '10')]
+                      for count in ('1', '2', '200'))
     assert one == [128, 16] and two == [256, 32]
+    assert many == [16384, 3200]
     assert rows('--peers', '2', '--depth', '128', '--size', '8', *SHORT)[0]['depth'] == 128
 
 
@@ -554,13 +581,13 @@ def test_killed_server_is_reported_at_once():
     ['--size', '0'], ['--latency', '--size', '4'], ['--size', '2G'], ['--size', '8,'], ['--size', '16-8'], ['--op', 'throw'], ['--depth', '0'],
     ['--lanes', '17'], ['--latency', '--bandwidth', '--depth', '4', '--vector', '2', '--op', 'send'],
     ['--latency', '--depth', '3'], ['--duration', '0'], ['--op', 'send', '--vector', '2'],
-    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['--server', 'one', 'two'], ['one', 'two', '--latency'], ['one', 'two', '--op', 'register'], ['one', 'two', '--peers', '33'],
+    ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['--server', 'one', 'two'], ['one', 'two', '--latency'], ['one', 'two', '--op', 'register'], ['one', 'two', '--peers', '129'],
     ['--post-list', '4', '--peers', '3', '--depth', '11'], ['--rate', '0'],
     ['--rate', '5x'], ['--rate', '0op'], ['--samples', '0'], ['--samples', '0.1', '--both-ways'], ['--cpu', '1-'], ['--cpu', '3-1'], ['--cpu', '0,'], ['--numa', 'x'],
     ['--csv', '--json'], ['--gbits'], ['--op', 'connect', '--size', '8'], ['--op', 'register', '--both-ways'], ['--touch'],
     ['--depth', '4', '--post-list', '5'], ['--latency', '--rate', '5op'], ['--perftest', '--op', 'connect'],
     ['--peer-cpu', '0', 'host'],
-    ['--peers', '2', '--op', 'send'], ['--peers', '65'], ['--latency', '--peers', '2'], ['--samples', '0.0001', '--duration', '100'], ['--memory', 'x' * 24], ['--server', '--latency', '--once=1'],
+    ['--peers', '2', '--op', 'send'], ['--peers', '257'], ['--latency', '--peers', '2'], ['--samples', '0.0001', '--duration', '100'], ['--memory', 'x' * 24], ['--server', '--latency', '--once=1'],
 ])
 def test_wrong_usage(arguments):
     done = run('bench', *arguments, expect=2)

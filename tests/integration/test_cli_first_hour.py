@@ -114,6 +114,27 @@ def test_wrong_usage(tmp_path, tools):
     assert done.returncode == 0 and len(done.stdout.splitlines()) >= 29 and not (tmp_path / 'first-hour.tar.gz').exists()
 
 
+@pytest.mark.parametrize('options', [[], ['--quick']], ids=['full', 'quick'])
+def test_peerlane_accepts_the_options_of_each_listed_command(tmp_path, tools, options):
+    listed = run_script(tmp_path, tools, '--fabric', 'tcp', '--list', *options).stdout.splitlines()
+    commands = [line.split(maxsplit=2)[2].split() for line in listed if line.split()[2] == 'peerlane']
+    assert len(commands) >= 20, listed
+    for command in commands:
+        assert not [word for word in command if word.endswith(':')] and '--device --' not in ' '.join(command), command
+        # Port 1 refuses connections, so `bench` checks its options and ends; the other commands explain themselves.
+        bench = command[1] == 'bench'
+        arguments = [word.replace(':PORT', ':1') for word in command[1:]] + ([] if bench else ['--help'])
+        done = subprocess.run([PEERLANE, *arguments], cwd=tmp_path, env=tools, capture_output=True, text=True, timeout=LIMIT)
+        assert done.returncode == (1 if bench else 0), (command, done.returncode, done.stderr)
+
+
+def test_the_list_names_a_device_that_is_not_known(tmp_path, tools):
+    if os.path.isdir('/sys/class/infiniband') and os.listdir('/sys/class/infiniband'):
+        pytest.skip('this machine has an RDMA device')
+    listed = run_script(tmp_path, tools, '--list').stdout
+    assert 'routes --device NAME --save' in listed and 'ib_write_bw -d NAME -F' in listed
+
+
 def test_a_machine_without_a_card(tmp_path, tools):
     if os.path.isdir('/sys/class/infiniband') and os.listdir('/sys/class/infiniband'):
         pytest.skip('this machine has an RDMA device')

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """publish, streams and subscribe: frames, their first one, losses, ends, and wrong usage."""
+import fcntl
 import json
 import os
 import pty
@@ -7,7 +8,9 @@ import re
 import select
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import time
 
 import pytest
@@ -280,6 +283,53 @@ def test_unknown_stream_and_forbidden_block(tmp_path):
         assert '[STREAM-NO-BLOCK]' in done.stderr and '--allow-block' in done.stderr
         done = run('subscribe', publisher.address, 'cam0', '--memory-limit', '1K', expect=1)
         assert '[STREAM-MEMORY]' in done.stderr and '--memory-limit' in done.stderr
+
+
+def shown_in(columns, *arguments):
+    """Lines that a command shows on a terminal of this width."""
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 25, columns, 0, 0))
+    process = subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=terminal, stderr=subprocess.DEVNULL, env=environment())
+    os.close(terminal)
+    shown = read_terminal(main).decode().splitlines()
+    assert process.wait(timeout=DEADLINE) == 0
+    return shown
+
+
+def test_results_on_a_terminal_end_their_rows_between_words(tmp_path):
+    with publishing('--rate', '0', '--count', '20', '--frame-bytes', '100', '--subscribers', '2', '--allow-block') as publisher:
+        common = [publisher.address, 'cam0', '--overflow', 'block']
+        record = start('record', *common, '--to', tmp_path / 'file')
+        narrow = shown_in(60, 'subscribe', *common, '--verify')
+        whole, _ = ended(record)
+    whole = whole.decode().splitlines()
+    assert len(whole) == 1 and len(whole[0]) > 80
+    assert all(len(row) <= 60 for row in narrow)
+    line = ' '.join(row.strip() for row in narrow)
+    assert re.match(r'20 of 20 frames, 2\.00 kB, .* lost 0: dropped 0, rejected 0, lapped 0, missed 0; verified captured to', line)
+    checked = ['replay', '--check', tmp_path / 'file']
+    assert all(len(row) <= 60 for row in shown_in(60, *checked)[-3:-1])
+    assert shown_in(200, *checked) == run(*checked).stdout.splitlines()
+
+
+@pytest.mark.parametrize('subscriber', ['subscribe', 'record', 'relay'])
+def test_hints_name_commands_with_the_key(subscriber, tmp_path):
+    file = ['--to', tmp_path / 'file'] if subscriber == 'record' else []
+    make_key(tmp_path)
+    make_key(tmp_path, 'a key')
+    make_key(tmp_path, long := 'k' * 120)
+
+    def hint(name, *names, expect):
+        done = run(subscriber, '--key', name, publisher.address, *names, *file, expect=expect, cwd=tmp_path)
+        return re.search('`peerlane (streams .*)` lists', done.stderr)[1].split()
+
+    with fed('--key', tmp_path / 'key') as publisher:
+        for names, status in [(['cam1'], 1), ([], 2)]:
+            command = hint('key', *names, expect=status)
+            assert command == ['streams', '--key', 'key', publisher.address]
+            assert 'cam0' in run(*command, cwd=tmp_path).stdout
+            for name in ('a key', long):
+                assert hint(name, *names, expect=status) == ['streams', '--key', 'FILE', publisher.address]
         done = run('publish', '--name', 'x', '--listen', publisher.address, expect=1)
         assert 'in use' in done.stderr
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Client: measures all sizes with one or several servers, and prints the results. */
 #include <ctype.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,6 +327,20 @@ static void print_bench_results(const struct bench_options *options, const struc
 		bench_render_table(options, report);
 }
 
+/* Warns if polling ends had too little of the processors, with the row that had least. */
+static void warn_of_busy_processors(const struct bench_options *options, const struct bench_report *report)
+{
+	double least = INFINITY;
+
+	for (uint32_t i = 0; i < report->count; i++)
+		if (bench_row_starved(options, &report->rows[i]))
+			least = CLI_MIN(least, bench_row_polling_share(options, &report->rows[i]));
+	if (isfinite(least) && !options->common.json && !options->common.quiet)
+		cli_warn("the processors were busy: an end that polls without pause had %.0f %% of one\n"
+			 "  hint: try --progress thread, which sleeps until bytes arrive",
+			 least);
+}
+
 /* Keeps the events of the connections, which the end of the endpoint closes. */
 static void keep_bench_events(struct bench_endpoint *ep, const struct bench_options *options,
 			      struct bench_report *report)
@@ -452,6 +467,7 @@ int bench_measure(struct bench_options *options)
 		bench_judge_rates(options, report);
 	print_bench_results(options, report);
 	print_bench_events(options, report);
+	warn_of_busy_processors(options, report);
 	rc = report->failed ? cli_report(&report->error) : CLI_OK;
 	free(ep);
 	free_bench_report(report);

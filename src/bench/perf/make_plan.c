@@ -45,8 +45,10 @@ struct bench_plan bench_make_plan(const struct bench_options *options, const str
 
 	plan.size = size;
 	if (!options->depth_given)
-		plan.depth = plan.connections * (uint32_t)CLI_MIN(BENCH_DEPTH_DEFAULT,
-								  CLI_MAX(in_flight / bytes, OPERATIONS_IN_FLIGHT_MIN));
+		plan.depth = (uint32_t)CLI_MIN(
+			BENCH_DEPTH_MAX,
+			plan.connections *
+				CLI_MIN(BENCH_DEPTH_DEFAULT, CLI_MAX(in_flight / bytes, OPERATIONS_IN_FLIGHT_MIN)));
 	if (plan.latency)
 		plan.depth = latency_depth(report, &plan, memory);
 	/* Each connection has room for a whole list. */

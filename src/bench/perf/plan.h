@@ -12,7 +12,7 @@
 #define BENCH_DEPTH_MAX 16384u
 #define BENCH_DEPTH_DEFAULT 128u
 #define BENCH_SIZES_MAX 64u
-#define BENCH_CONNECTIONS_MAX 64u
+#define BENCH_CONNECTIONS_MAX 256u
 #define BENCH_REPEAT_MAX 1000u
 
 /* Parameters of one size; client and server have the same. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* JSON output: one document for all sizes. */
+#include <math.h>
+
 #include "bench/common/numbers.h"
 #include "bench/perf/results.h"
 #include "cmd/common/output.h"
@@ -152,6 +154,10 @@ static struct json_object *json_bench_row(const struct bench_options *options, c
 		add_sample_members(object, options, row);
 	cli_json_add(object, "cpu_percent", bench_json_number(row->cpu, 1));
 	cli_json_add(object, "server_cpu_percent", bench_json_number(row->server_cpu, 1));
+	cli_json_add(object, "processors_busy",
+		     isnan(bench_row_polling_share(options, row))
+			     ? NULL
+			     : json_object_new_boolean(bench_row_starved(options, row)));
 	add_cost_members(object, row);
 	add_sequential_members(object, row);
 	add_request_members(object, row);

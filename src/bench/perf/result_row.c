@@ -2,8 +2,14 @@
 /* Computes a row of results from the measurements of both endpoints. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bench/perf/results.h"
+
+/* An end that polls uses a whole processor unless other programs take it. */
+#define STARVED_PERCENT 50
+/* Nanoseconds of a run in which a scheduler's turns even out. */
+#define SHARE_TIME (100 * CLI_NS_PER_MS)
 
 static double count_per_second(uint64_t count, uint64_t nanoseconds)
 {
@@ -96,6 +102,20 @@ double bench_row_cpu_seconds(const struct bench_row *row)
 	if (row->bytes_per_second <= 0)
 		return NAN;
 	return (row->cpu + row->server_cpu) / 100 / (row->bytes_per_second / 1e9);
+}
+
+double bench_row_polling_share(const struct bench_options *options, const struct bench_row *row)
+{
+	bool server_polls = !options->address_count && row->sample.fabric && !strcmp(row->sample.fabric, "tcp");
+
+	if (!options->manual || bench_operation_sequential(row->plan.operation) || row->elapsed < SHARE_TIME)
+		return NAN;
+	return server_polls ? CLI_MIN(row->cpu, row->server_cpu) : row->cpu;
+}
+
+bool bench_row_starved(const struct bench_options *options, const struct bench_row *row)
+{
+	return bench_row_polling_share(options, row) < STARVED_PERCENT;
 }
 
 void bench_row_free(struct bench_row *row)

@@ -69,6 +69,13 @@ int bench_row_fill(struct bench_endpoint *ep, const struct bench_result *ours, s
 void bench_row_free(struct bench_row *row);
 /* Processor time of client and servers in seconds, for 10^9 bytes; NAN if no bytes moved. */
 double bench_row_cpu_seconds(const struct bench_row *row);
+/*
+ * Returns the share of a processor, in percent, that the ends had which poll without pause: the lower one of both. NAN if none
+ * polls, or if the run was too short. Fabrics other than tcp need no polls of the server, and other servers may use threads.
+ */
+double bench_row_polling_share(const struct bench_options *options, const struct bench_row *row);
+/* True if an end that must poll had less than half a processor: the rate says more about the other load than about the fabric. */
+bool bench_row_starved(const struct bench_options *options, const struct bench_row *row);
 /* Requests of `peerlane bench kv` per second. */
 static inline double bench_row_requests(const struct bench_row *row)
 {

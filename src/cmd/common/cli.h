@@ -121,6 +121,20 @@ struct cli_connection_arguments {
 /* Fills *arguments, which points into *options. */
 void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments);
 
+/* -- hints (hint_command.c) ------------------------------------------------------------------------- */
+
+/* Fits into pl_error.hint, with some words behind it. */
+struct cli_hint_command {
+	char text[144];
+};
+
+/*
+ * Returns hint->text, a `peerlane` command that reaches `address` with the key and the identities of *options. Placeholders
+ * stand for all values if the command would be too long, or if a shell would not take a value as it is.
+ */
+const char *cli_hint_command(struct cli_hint_command *hint, const char *name, const struct cli_options *options,
+			     const char *address);
+
 /* -- connections (context.c) ---------------------------------------------------------------------- */
 
 /* Reads the key file and opens a context with the shared options. */
@@ -240,5 +254,15 @@ unsigned wrap_width(void);
  * characters are replaced by '?'.
  */
 void wrap_print(const char *words, unsigned at, unsigned indent);
+
+/* Line of results, for programs that read lines: only terminals get it in several rows. */
+struct wrap_line {
+	char text[1024];
+	size_t length;
+};
+
+void wrap_line_add(struct wrap_line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints the line, on a terminal in rows that end between words, and empties it. */
+void wrap_line_print(struct wrap_line *line, FILE *to);
 
 #endif

@@ -257,14 +257,15 @@ void stream_subscribe_hint(const struct stream_reconnect *reconnect, struct pl_e
 		{ "STREAM-NO-BLOCK", "start the publisher with --allow-block, or use another --overflow" },
 		{ "STREAM-MEMORY", "use a smaller --queue, or raise --memory-limit" },
 	};
+	struct cli_hint_command list;
 
 	stream_token_hint(reconnect->token_file, error);
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(hints); i++)
 		if (!strcmp(error->id, hints[i].id))
 			snprintf(error->hint, sizeof(error->hint), "%s", hints[i].hint);
 	if (!strcmp(error->id, "STREAM-UNKNOWN"))
-		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %.120s` lists the streams",
-			 reconnect->client->address);
+		snprintf(error->hint, sizeof(error->hint), "`%s` lists the streams",
+			 cli_hint_command(&list, "streams", reconnect->common, reconnect->client->address));
 	if (error->code == -ENOTSUP && (reconnect->stream->in_place || reconnect->stream->push))
 		snprintf(error->hint, sizeof(error->hint), "leave --%s out",
 			 reconnect->stream->in_place ? "in-place" : "push");

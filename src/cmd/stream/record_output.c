@@ -35,18 +35,20 @@ static void print_record_text(const struct record *record, const struct pl_accou
 {
 	uint64_t span = record->finish - record->begin, lost = stream_accounts_lost(accounts);
 	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
+	struct wrap_line line = { .length = 0 };
 
-	printf("%llu of %llu frame%s, %s, %s; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu",
-	       (unsigned long long)record->used.frames, (unsigned long long)(record->used.frames + lost),
-	       cli_plural(record->used.frames + lost), cli_format_bytes(bytes, record->bytes),
-	       cli_format_rate(rate, record->bytes, span), (unsigned long long)lost,
-	       (unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
-	       (unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
+	wrap_line_add(&line,
+		      "%llu of %llu frame%s, %s, %s; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu",
+		      (unsigned long long)record->used.frames, (unsigned long long)(record->used.frames + lost),
+		      cli_plural(record->used.frames + lost), cli_format_bytes(bytes, record->bytes),
+		      cli_format_rate(rate, record->bytes, span), (unsigned long long)lost,
+		      (unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
+		      (unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
 	if (accounts->aborted)
-		printf("; aborted %llu", (unsigned long long)accounts->aborted);
+		wrap_line_add(&line, "; aborted %llu", (unsigned long long)accounts->aborted);
 	if (record->reconnects)
-		printf("; reconnects %llu", (unsigned long long)record->reconnects);
-	putchar('\n');
+		wrap_line_add(&line, "; reconnects %llu", (unsigned long long)record->reconnects);
+	wrap_line_print(&line, stdout);
 	if (lost)
 		recording_gaps_print(stdout, &record->gaps);
 }

@@ -168,6 +168,8 @@ static int begin_next_instance(struct subscribe *subscribe, struct pl_error *err
  */
 static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 {
+	const struct stream_source *source = &subscribe->options->source;
+	struct cli_hint_command list;
 	struct pl_stream_frame *frame;
 	int rc = pl_subscriber_take(subscribe->subscriber, &frame, 1, 0, error);
 
@@ -187,11 +189,11 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 	case -ENODATA:
 		if (subscribe->info.stream.state == PL_STREAM_ENDED)
 			return -ENODATA;
-		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` shows whether it runs again",
-			 subscribe->options->source.address);
+		snprintf(error->hint, sizeof(error->hint), "`%s` shows whether it runs again",
+			 cli_hint_command(&list, "streams", &source->common, source->address));
 		return -EPIPE;
 	default:
-		stream_token_hint(subscribe->options->source.token_file, error);
+		stream_token_hint(source->token_file, error);
 		return rc;
 	}
 }

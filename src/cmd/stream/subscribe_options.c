@@ -77,11 +77,13 @@ static void parse_subscribe_argument(struct subscribe_options *options, const ch
 
 static void check_subscribe_arguments(const struct subscribe_options *options, struct argp_state *state)
 {
+	struct cli_hint_command list;
+
 	if (!options->source.address)
 		argp_error(state, "the ADDRESS of a publisher is missing");
 	if (!options->source.name)
-		argp_error(state, "the NAME of a stream is missing; `peerlane streams %s` lists the names",
-			   options->source.address);
+		argp_error(state, "the NAME of a stream is missing; `%s` lists the names",
+			   cli_hint_command(&list, "streams", &options->source.common, options->source.address));
 	if (!pl_stream_name_valid(options->source.name))
 		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->source.name);
 	if (options->snapshot && !snapshot_path_valid(options->snapshot))

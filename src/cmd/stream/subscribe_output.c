@@ -88,49 +88,55 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 static void print_route(FILE *to, const struct subscribe *subscribe)
 {
 	const struct pl_subscriber_info *info = &subscribe->info;
+	struct wrap_line line = { .length = 0 };
 
 	if (!info->reason || (!frame_memory_is_gpu(subscribe->options->source.stream.memory) &&
 			      !frame_memory_is_gpu(info->stream.memory)))
 		return;
-	fprintf(to, "route: %s, %s\n", route_name(info->route), info->reason);
+	wrap_line_add(&line, "route: %s, %s", route_name(info->route), info->reason);
+	wrap_line_print(&line, to);
 }
 
 static void print_latency(FILE *to, const struct subscribe *subscribe)
 {
 	char half[CLI_UNIT_MAX], most[CLI_UNIT_MAX];
+	struct wrap_line line = { .length = 0 };
 
-	fprintf(to, "captured to taken: p50 %s, p99 %s%s\n",
-		cli_format_time(half, stats_percentile(&subscribe->latency, 50)),
-		cli_format_time(most, stats_percentile(&subscribe->latency, 99)),
-		subscribe->client.info.same_host ? "" : " (with the difference of the clocks of both hosts)");
+	wrap_line_add(&line, "captured to taken: p50 %s, p99 %s%s",
+		      cli_format_time(half, stats_percentile(&subscribe->latency, 50)),
+		      cli_format_time(most, stats_percentile(&subscribe->latency, 99)),
+		      subscribe->client.info.same_host ? "" : " (with the difference of the clocks of both hosts)");
+	wrap_line_print(&line, to);
 }
 
 static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, const struct pl_accounts *accounts)
 {
 	uint64_t span = subscribe->finish - subscribe->begin, lost = stream_accounts_lost(accounts);
 	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
+	struct wrap_line line = { .length = 0 };
 	unsigned subscribers, demoted;
 
-	fprintf(to, "%llu of %llu frame%s, %s, %s", (unsigned long long)subscribe->frames,
-		(unsigned long long)(subscribe->frames + lost), cli_plural(subscribe->frames + lost),
-		cli_format_bytes(bytes, subscribe->bytes), cli_format_rate(rate, subscribe->bytes, span));
-	fprintf(to, "; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu", (unsigned long long)lost,
-		(unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
-		(unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
+	wrap_line_add(&line, "%llu of %llu frame%s, %s, %s", (unsigned long long)subscribe->frames,
+		      (unsigned long long)(subscribe->frames + lost), cli_plural(subscribe->frames + lost),
+		      cli_format_bytes(bytes, subscribe->bytes), cli_format_rate(rate, subscribe->bytes, span));
+	wrap_line_add(&line, "; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu",
+		      (unsigned long long)lost, (unsigned long long)accounts->dropped,
+		      (unsigned long long)accounts->rejected, (unsigned long long)accounts->lapped,
+		      (unsigned long long)accounts->missed);
 	if (subscribe->in_place)
-		fprintf(to, "; in place %llu", (unsigned long long)subscribe->in_place);
+		wrap_line_add(&line, "; in place %llu", (unsigned long long)subscribe->in_place);
 	if (accounts->aborted)
-		fprintf(to, "; aborted %llu", (unsigned long long)accounts->aborted);
+		wrap_line_add(&line, "; aborted %llu", (unsigned long long)accounts->aborted);
 	if (subscribe->reconnects)
-		fprintf(to, "; reconnects %llu, restarts of the publisher %llu",
-			(unsigned long long)subscribe->reconnects, (unsigned long long)subscribe->restarts);
+		wrap_line_add(&line, "; reconnects %llu, restarts of the publisher %llu",
+			      (unsigned long long)subscribe->reconnects, (unsigned long long)subscribe->restarts);
 	if (subscribe->verified)
-		fputs("; verified", to);
+		wrap_line_add(&line, "; verified");
 	if (subscribe->forward) {
 		subscribers = stream_server_count_subscribers(subscribe->forward->server, &demoted);
-		fprintf(to, "; subscribers %u, demoted %u", subscribers, demoted);
+		wrap_line_add(&line, "; subscribers %u, demoted %u", subscribers, demoted);
 	}
-	fputc('\n', to);
+	wrap_line_print(&line, to);
 	if (subscribe->frames && !subscribe->options->source.common.quiet) {
 		if (subscribe->latency.count)
 			print_latency(to, subscribe);

@@ -19,12 +19,14 @@ static void check_get_names(const struct get *get, struct argp_state *state)
 {
 	const struct transfer_command *command = &get->command;
 	char **names = command->names;
+	struct cli_hint_command list;
 	const char *first, *second;
 
 	if (get->output && !strcmp(get->output, "-") && command->common.json)
 		argp_error(state, "--json and the file would both be written to standard output");
 	if (command->count == 0 && !get->recursive)
-		argp_error(state, "a NAME is missing; `peerlane list %s` lists the names", command->address);
+		argp_error(state, "a NAME is missing; `%s` lists the names",
+			   cli_hint_command(&list, "list", &command->common, command->address));
 	if (get->ranged && (get->recursive || command->count != 1))
 		argp_error(state, "--offset and --length take one NAME, without --recursive");
 	for (int i = 0; i < command->count; i++)

@@ -200,7 +200,8 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.title = "limit of locked memory",
 		.requirement = "The process may lock all memory that it registers: ulimit -l unlimited.",
 		.how = "getrlimit(RLIMIT_MEMLOCK); ulimit -l",
-		.reason = "Otherwise ibv_reg_mr() and ibv_create_qp() fail with ENOMEM, \"Cannot allocate memory\".",
+		.reason = "With a lower limit, ibv_reg_mr() and ibv_create_qp() fail with ENOMEM, \"Cannot allocate "
+			  "memory\".",
 		.remedy = "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' > " LIMITS_FILE
 			  "; log in again; services: LimitMEMLOCK=infinity",
 		.rank = 16,
@@ -213,7 +214,8 @@ const struct pl_check_row pl_check_rows_access[] = {
 		.title = "limit of RDMA objects",
 		.requirement = "The control group of the process does not limit handles and objects of RDMA devices.",
 		.how = "rdma.max in the process's folder of /sys/fs/cgroup",
-		.reason = "Otherwise creating queue pairs and registrations fails with EAGAIN or ENOMEM in containers.",
+		.reason = "At the limit, creating queue pairs and registrations fails with EAGAIN or ENOMEM in "
+			  "containers.",
 		.remedy = "echo 'mlx5_0 hca_handle=max hca_object=max' > /sys/fs/cgroup/GROUP/rdma.max",
 		.rank = 70,
 		.probe = probe_cgroup,

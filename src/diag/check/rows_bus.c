@@ -224,7 +224,8 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.title = "NUMA nodes and processor governor",
 		.requirement = "The NUMA node of each card is known, and processors do not slow down to save power.",
 		.how = "D/{numa_node,local_cpulist}; /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-		.reason = "Otherwise latency varies, and staging buffers are in remote memory.",
+		.reason = "Latency varies if processors save power. Staging buffers are in remote memory if the node "
+			  "is unknown.",
 		.remedy = "numactl --cpunodebind=N --membind=N PROGRAM; cpupower frequency-set -g performance",
 		.rank = 96,
 		.probe = probe_numa,

@@ -155,7 +155,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 			"There is an RDMA card, its driver (mlx4_core, mlx5_core, bnxt_en, ice, efa, ...) is bound "
 			"to it, and made an RDMA device.",
 		.how = "readlink /sys/bus/pci/devices/ADDRESS/driver; ls /sys/class/infiniband",
-		.reason = "Otherwise ibv_get_device_list() does not return the card.",
+		.reason = "Without the driver, ibv_get_device_list() does not return the card.",
 		.remedy = "without a card use the tcp fabric; to try RDMA in software: modprobe rdma_rxe; "
 			  "rdma link add rxe0 type rxe netdev INTERFACE",
 		.rank = 12,
@@ -183,7 +183,7 @@ const struct pl_check_row pl_check_rows_card[] = {
 		.requirement = "The card's driver registers dma-bufs: mlx5, efa, irdma, bnxt_re, mana, ionic, with "
 			       "Linux 5.12.",
 		.how = "ibv_reg_dmabuf_mr() of the descriptor -1: EBADF is yes; EOPNOTSUPP or EPROTONOSUPPORT is no",
-		.reason = "Otherwise only a peer memory client can register GPU memory.",
+		.reason = "With other drivers, only a peer memory client can register GPU memory.",
 		.remedy = "update kernel and rdma-core (apt install rdma-core); the kernel needs "
 			  "CONFIG_INFINIBAND_ON_DEMAND_PAGING; else use peer memory: modprobe nvidia-peermem",
 		.rank = 61,

@@ -177,8 +177,9 @@ const struct pl_check_row pl_check_rows_driver[] = {
 		.requirement = "The module nvidia is loaded and has the GPUs, and libcuda works with it: it is of the "
 			       "same release, or of CUDA's forward compatibility.",
 		.how = "/sys/module/nvidia/version against the name of libcuda's file, cuInit(), cuDriverGetVersion()",
-		.reason = "Otherwise CUDA fails with 803 (mismatch), 100 (no device) or 999, and no program can use "
-			  "the GPU.",
+		.reason =
+			"Without them, CUDA fails with 803 (mismatch), 100 (no device) or 999, and no program can use "
+			"the GPU.",
 		.remedy = "modprobe nvidia; if that fails: dmesg | grep -i nvidia; install the driver again",
 		.rank = 10,
 		.probe = probe_gpu_driver,

@@ -324,7 +324,8 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.requirement =
 			"Memory of cuMemCreate(), which PyTorch's expandable segments and NCCL use, can be registered.",
 		.how = "CUDA device attribute 110",
-		.reason = "Otherwise registering such memory fails with EFAULT, while memory of cudaMalloc() works.",
+		.reason = "Without the attribute, registering such memory fails with EFAULT, while memory of "
+			  "cudaMalloc() works.",
 		.remedy = "create it with gpuDirectRDMACapable set, or use cuMemAlloc(); PyTorch: "
 			  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
 		.rank = 80,
@@ -336,7 +337,7 @@ const struct pl_check_row pl_check_rows_gpu[] = {
 		.title = "visibility of the card's writes",
 		.requirement = "Kernels see the writes of a card: the GPU orders them, or offers a flush.",
 		.how = "CUDA device attributes 117 (flush) and 118 (order: 100 and more is enough)",
-		.reason = "Otherwise a kernel can read old data after the completion.",
+		.reason = "Without order or flush, a kernel can read old data after the completion.",
 		.remedy = "launch kernels after the completion; below 100 flush first; for inspection copy device to "
 			  "host",
 		.rank = 82,

@@ -224,7 +224,8 @@ const struct pl_check_row pl_check_rows_port[] = {
 		.title = "link up",
 		.requirement = "The port is active.",
 		.how = "/sys/class/infiniband/*/ports/*/{state,phys_state,rate}; ibv_devinfo",
-		.reason = "Otherwise connecting times out when a queue pair becomes ready to receive (RTR).",
+		.reason =
+			"With an inactive port, connecting times out when a queue pair becomes ready to receive (RTR).",
 		.remedy = "check cable, transceiver and switch port; ip link set INTERFACE up; ibportstate",
 		.rank = 22,
 		.probe = probe_state,
@@ -271,7 +272,8 @@ const struct pl_check_row pl_check_rows_port[] = {
 		.title = "GID of RoCE v2",
 		.requirement = "The port has a GID of RoCE v2, and both ends use that version; UDP port 4791 is open.",
 		.how = "/sys/class/infiniband/*/ports/*/{gids,gid_attrs/types}/*; show_gids",
-		.reason = "Otherwise connecting fails at RTR or times out; version 1 does not cross routers.",
+		.reason = "Without such a GID, or with different versions, connecting fails at RTR or times out. "
+			  "Version 1 does not cross routers.",
 		.remedy = "use the index shown (NCCL_IB_GID_INDEX, ib_write_bw -x); "
 			  "echo RoCE v2 > /sys/kernel/config/rdma_cm/DEVICE/ports/1/default_roce_mode; "
 			  "nft add rule inet filter input udp dport 4791 accept",

@@ -292,7 +292,8 @@ const struct pl_check_row pl_check_rows_software[] = {
 			"Spectrum MPI, Cray MPICH with its GTL.",
 		.how = "ompi_info --parsable --all | grep mpi_built_with_cuda_support:value; mpichversion; the "
 		       "library's parts",
-		.reason = "Otherwise MPI crashes on GPU pointers, or the program must copy all data through the host.",
+		.reason = "An MPI without that support crashes on GPU pointers, or the program must copy all data "
+			  "through the host.",
 		.remedy =
 			"use HPC-X (source hpcx-init.sh; hpcx_load), or Open MPI: ./configure --with-cuda --with-ucx; "
 			"MVAPICH2: the GDR build, MV2_USE_CUDA=1; Spectrum MPI: mpirun -gpu",
@@ -305,7 +306,8 @@ const struct pl_check_row pl_check_rows_software[] = {
 		.title = "NCCL and its network plugins",
 		.requirement = "NCCL finds libibverbs, or a plugin for the network.",
 		.how = "libnccl.so.2, libnccl-net*.so; NCCL_DEBUG=INFO says NET/IB and GPU Direct RDMA",
-		.reason = "Otherwise NCCL uses sockets, and reports that only with NCCL_DEBUG=INFO.",
+		.reason = "Without libibverbs and plugins, NCCL uses sockets, and reports that only with "
+			  "NCCL_DEBUG=INFO.",
 		.remedy = "apt install libibverbs1 ibverbs-providers; for EFA: the plugin aws-ofi-nccl",
 		.rank = 97,
 		.probe = probe_nccl,

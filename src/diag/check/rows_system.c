@@ -84,8 +84,8 @@ const struct pl_check_row pl_check_rows_system[] = {
 		.requirement =
 			"With Secure Boot on, the modules are signed with a key that is enrolled on the machine.",
 		.how = "mokutil --sb-state; /sys/kernel/security/lockdown",
-		.reason =
-			"Otherwise modprobe fails with \"Key was rejected by service\" or \"Operation not permitted\".",
+		.reason = "Without such a signature, modprobe fails with \"Key was rejected by service\" or "
+			  "\"Operation not permitted\".",
 		.remedy = "mokutil --import /var/lib/dkms/mok.pub; on Ubuntu /var/lib/shim-signed/mok/MOK.der; "
 			  "reboot, and enrol it there",
 		.rank = 8,
