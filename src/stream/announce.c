@@ -96,8 +96,8 @@ static unsigned enough_frames(const struct pl_publisher *publisher)
 }
 
 /*
- * True if the next announcement asks for reports at once: a loan waits, or half a ring is not reported. publisher->lock is held.
- * Home.
+ * True if the next announcement asks for reports at once: a loan waits, or half a ring is on loan or not reported. publisher->lock is
+ * held. Home.
  */
 static bool subscription_asks(const struct pl_subscription *subscription)
 {
@@ -105,7 +105,7 @@ static bool subscription_asks(const struct pl_subscription *subscription)
 
 	return subscription->awaited ||
 	       (pl_subscription_must_ask(subscription) &&
-		(publisher->blocked_since || publisher->published >= subscription->taken + enough_frames(publisher)));
+		(publisher->blocked_since || publisher->claimed >= subscription->taken + enough_frames(publisher)));
 }
 
 static void announce_later(const struct pl_subscription *subscription)

@@ -272,7 +272,6 @@ static void announcer_close(struct pl_announcer *announcer)
 {
 	pl_engine_lock(announcer->engine);
 	pl_engine_withdraw(announcer->engine, &announcer->task);
-	pl_timer_clear(announcer->engine, &announcer->timer);
 	pl_timer_clear(announcer->engine, &announcer->token_timer);
 	while (!pl_list_empty(&announcer->subscriptions)) {
 		struct pl_subscription *subscription =
@@ -280,6 +279,8 @@ static void announcer_close(struct pl_announcer *announcer)
 
 		pl_subscription_dismiss(subscription);
 	}
+	/* Last: a subscription that cannot be told of all frames sets it. */
+	pl_timer_clear(announcer->engine, &announcer->timer);
 	pl_engine_unlock(announcer->engine);
 }
 

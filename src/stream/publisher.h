@@ -120,7 +120,7 @@ struct pl_publisher {
 	uint64_t gate;                 /* first sequence that blocking subscribers do not let the publisher claim */
 	uint64_t blocked_since;        /* pl_now() of the first loan or skip that found the gate shut; 0: it is open */
 	uint64_t awaited;              /* end of the sequences that this loan or skip claims */
-	uint64_t asked;                /* value of `awaited` for which quiet subscribers were asked for slots last */
+	uint64_t asked;                /* value of `awaited` for which subscribers were asked for slots last */
 	struct pl_stream_frame *loans; /* loan_count; sequence s uses loans[s % loan_count] */
 	struct pl_list prepared, subscriptions, ended;
 	unsigned prepared_count, subscription_count, ended_count;

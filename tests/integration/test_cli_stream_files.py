@@ -266,13 +266,16 @@ def test_guide_from_a_camera_into_a_gpu(tmp_path):
                                      stdout=subprocess.PIPE, env=environment())
         source.stdout.close()
         address = publisher.stdout.readline().split()[-1].decode()
-        output = run('subscribe', address, 'cam0', '--memory', 'cuda:0', '--count', '10', '--snapshot', tmp_path / 'latest.png',
-                     **GPU).stdout
+        done = run('subscribe', address, 'cam0', '--memory', 'cuda:0', '--count', '10', '--snapshot', tmp_path / 'latest.png',
+                   expect=None, **GPU)
     finally:
         source.kill()
         source.wait()
     publisher.communicate(timeout=DEADLINE)
-    assert output.startswith('10 of 10 frames, 3.07 MB') and 'route: direct, local: a GPU copies' in output
+    # On a slow machine the queue drops frames of the camera, and the command tells that.
+    frames, lost = re.match(r'10 of (\d+) frames, 3.07 MB.*lost (\d+)', done.stdout).groups()
+    assert int(frames) == 10 + int(lost) and done.returncode == (3 if int(lost) else 0), done
+    assert 'route: direct, local: a GPU copies' in done.stdout
     assert (tmp_path / 'latest.png').read_bytes()[16:24] == struct.pack('>II', 640, 480)
 
 

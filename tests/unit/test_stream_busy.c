@@ -12,6 +12,7 @@
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/frames.h"
+#include "support/full_channel.h"
 
 #define BYTES 64u
 #define SLOTS 16u
@@ -264,6 +265,38 @@ static void test_close(void *argument)
 	rig_close(&rig);
 }
 
+static bool engine_has_timer(const struct pl_engine *engine, const struct pl_timer *timer)
+{
+	for (unsigned i = 0; i < PL_WHEEL_SLOTS; i++)
+		pl_list_for_each(at, &engine->wheel.slots[i])
+			if (at == &timer->link)
+				return true;
+	return false;
+}
+
+/* The control channel is full, so the rest is not told. The timer of the publisher, which is gone, must not wait for room. */
+static void test_close_full(void *argument)
+{
+	const struct pl_timer *timer;
+	struct pl_engine *engine;
+	struct rig rig;
+
+	(void)argument;
+	rig_open_blocking(&rig, SLOTS, 0);
+	publish_many(&rig, FRAMES);
+	check_told(&rig, HALF, HALF);
+	engine = rig.environment.far_peer->home;
+	timer = &pl_announcer_of(rig.publisher, engine)->timer;
+	pl_engine_lock(engine);
+	full_channel_fill(rig.environment.far_peer);
+	check(engine_has_timer(engine, timer));
+	pl_engine_unlock(engine);
+	pl_publisher_close(rig.publisher);
+	check(!engine_has_timer(engine, timer));
+	rig.publisher = NULL;
+	rig_close(&rig);
+}
+
 static void progress_much(struct rig *rig)
 {
 	for (unsigned i = 0; i < ROUNDS; i++)
@@ -370,6 +403,28 @@ static void loan_all(struct rig *rig, struct pl_stream_frame *loans[SLOTS], unsi
 	check(rig->subscription->asked);
 }
 
+/* A program with many loans out needs each slot at once, although its subscriber has read all frames: no loan is refused. */
+static void test_many_loans(void *argument)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_stream_frame *loans[SLOTS - 1];
+	struct pl_frame_info info;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open_blocking(&rig, SLOTS, 0);
+	for (unsigned i = 0; i < SLOTS - 1; i++)
+		loans[i] = loan_frame(rig.publisher, &info);
+	for (unsigned i = 0; i < SLOTS - 1; i++) {
+		check_ok(pl_frame_publish(loans[i], &options, &error), &error);
+		take_frame(&rig, i);
+		progress_much(&rig);
+		check_ok(pl_publisher_loan(rig.publisher, 0, &loans[i], &error), &error);
+	}
+	rig_close(&rig);
+}
+
 static void await_loan(struct rig *rig)
 {
 	struct pl_stream_frame *frame;
@@ -423,10 +478,12 @@ int main(void)
 		{ "in place", test_in_place, NULL, 60 },
 		{ "end", test_end, NULL, 60 },
 		{ "close", test_close, NULL, 60 },
+		{ "close with a full channel", test_close_full, NULL, 60 },
 		{ "quarters", test_quarters, NULL, 60 },
 		{ "earlier publisher", test_earlier_publisher, NULL, 60 },
 		{ "earlier subscriber", test_earlier_subscriber, NULL, 60 },
 		{ "half", test_half, NULL, 60 },
+		{ "many loans", test_many_loans, NULL, 60 },
 		{ "loan asks", test_loan_asks, NULL, 60 },
 		{ "loan goes on", test_loan_goes_on, NULL, 60 },
 	};
