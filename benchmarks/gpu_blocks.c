@@ -3,11 +3,16 @@
  * gpu_blocks [FROM TO [manual]]: rates of vectors of scattered blocks, the shape of a KV cache, between a GPU of this process and a GPU
  * of another process over the local fabric: by the library's kernel (vectors, and prepared ones) and by copies. Beside them a
  * loop of cuMemcpyAsync() and cuMemcpyBatchAsync() between the same GPUs within this process.
+ *
+ * gpu_blocks host GPU [manual [MULTIPROCESSORS]]: the same between locked host memory and a GPU, where the host memory is the other
+ * process's, and where it is this process's. Checks the bytes first.
  */
 #include "support.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "gpu_ends.h"
 #include "gpu_support.h"
@@ -63,7 +68,7 @@ static uint64_t vector_time(struct gpu_session *session, bool write, size_t bloc
 	return median_of(samples);
 }
 
-static uint64_t prepared_time(struct gpu_session *session, size_t block, unsigned count)
+static uint64_t prepared_time(struct gpu_session *session, bool write, size_t block, unsigned count)
 {
 	uint64_t samples[ROUNDS];
 	struct pl_operation *operation;
@@ -71,7 +76,8 @@ static uint64_t prepared_time(struct gpu_session *session, size_t block, unsigne
 	struct pl_error error;
 
 	fill_transfers(session, block, count);
-	MUST(pl_vector_prepare(session->peer, PL_KIND_WRITE, transfers, count, &vector, &error), &error);
+	MUST(pl_vector_prepare(session->peer, write ? PL_KIND_WRITE : PL_KIND_READ, transfers, count, &vector, &error),
+	     &error);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		samples[i] = now_ns();
 		MUST(pl_vector_post(vector, 0, 0, NULL, &operation, &error), &error);
@@ -161,11 +167,144 @@ static void print_rates(struct gpu_session sessions[3], unsigned count)
 		       "%6.1f; "
 		       "cuMemcpyAsync %6.1f, cuMemcpyBatchAsync %6.1f\n",
 		       count, block >> 10, bytes / (double)vector_time(&sessions[0], true, block, count),
-		       bytes / (double)prepared_time(&sessions[0], block, count),
+		       bytes / (double)prepared_time(&sessions[0], true, block, count),
 		       bytes / (double)vector_time(&sessions[0], false, block, count),
 		       bytes / (double)vector_time(&sessions[1], true, block, count),
 		       bytes / (double)vector_time(&sessions[2], true, block, count), raw_rate(false, block, count),
 		       raw_rate(true, block, count));
+	}
+}
+
+/* -- host memory --------------------------------------------------------------------------------------- */
+
+#define HOST_BYTES ((size_t)256 << 20)
+
+/* The library's kernel, and its copies. */
+struct host_shape {
+	const char *name;
+	struct gpu_server server;
+	struct gpu_session kernel, copies;
+	bool host_here;
+};
+
+/* Replaces the session's region by locked host memory. */
+static void use_host_region(struct gpu_session *session)
+{
+	void *memory = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pl_error error;
+
+	if (memory == MAP_FAILED)
+		give_up("mmap", -ENOMEM, NULL);
+	must_cuda(raw.driver.cuMemHostRegister(memory, HOST_BYTES, CU_MEMHOSTREGISTER_PORTABLE), "cuMemHostRegister");
+	MUST(pl_region_register(session->context, memory, HOST_BYTES, PL_ACCESS_LOCAL, &session->region, &error),
+	     &error);
+}
+
+/* Copies within this process. */
+static void raw_move(CUdeviceptr to, CUdeviceptr from)
+{
+	must_cuda(raw.copy(to, from, HOST_BYTES, raw.stream), "cuMemcpyAsync");
+	must_cuda(raw.driver.cuStreamSynchronize(raw.stream), "cuStreamSynchronize");
+}
+
+/* Writes a pattern by a vector, and reads it back by another one. */
+static void check_bytes(struct gpu_session *session, uint64_t *host, size_t block, unsigned count)
+{
+	CUdeviceptr region = (uintptr_t)pl_region_address(session->region);
+	size_t words = block * count / sizeof(*host);
+
+	for (size_t i = 0; i < words; i++)
+		host[i] = (i + block) * 0x9e3779b97f4a7c15ull;
+	raw_move(region, (uintptr_t)host);
+	vector_time(session, true, block, count);
+	memset(host, 0, HOST_BYTES);
+	raw_move(region, (uintptr_t)host);
+	vector_time(session, false, block, count);
+	raw_move((uintptr_t)host, region);
+	for (size_t i = 0; i < words; i++)
+		if (host[i] != (i + block) * 0x9e3779b97f4a7c15ull)
+			give_up("check of the bytes", -EIO, NULL);
+}
+
+static void print_host_rates(struct host_shape *shape, size_t block, unsigned count)
+{
+	double bytes = (double)(block * count);
+
+	printf("%s, %4u x %3zu KiB, to and from the GPU:", shape->name, count, block >> 10);
+	for (unsigned out = 0; out < 2; out++) {
+		bool write = shape->host_here != (out != 0);
+		CUdeviceptr swapped = raw.memory[0];
+
+		printf(" kernel %5.2f, prepared %5.2f, copies %5.2f, cuMemcpyAsync %5.2f%s",
+		       bytes / (double)vector_time(&shape->kernel, write, block, count),
+		       bytes / (double)prepared_time(&shape->kernel, write, block, count),
+		       bytes / (double)vector_time(&shape->copies, write, block, count), raw_rate(false, block, count),
+		       out ? "\n" : ";");
+		raw.memory[0] = raw.memory[1];
+		raw.memory[1] = swapped;
+	}
+}
+
+static void open_host_shape(struct host_shape *shape, struct pl_options options, int gpu)
+{
+	struct gpu_session *sessions[2] = { &shape->kernel, &shape->copies };
+
+	for (unsigned i = 0; i < 2; i++) {
+		gpu_session_open(sessions[i], &shape->server, &options, gpu, HOST_BYTES);
+		if (shape->host_here)
+			use_host_region(sessions[i]);
+		/* The library locks a mapping once as many bytes were copied. */
+		for (unsigned k = 0; k < 3; k++)
+			vector_time(sessions[i], true, HOST_BYTES / 4, 4);
+		options.gpu_multiprocessors = PL_NO_GPU_KERNEL;
+	}
+}
+
+static void measure_host_shape(struct host_shape *shape, uint64_t *host)
+{
+	static const unsigned counts[] = { 4, 16, 64, 256, 4096 };
+	static const size_t blocks[] = { 4 << 10, 16 << 10, 64 << 10, 256 << 10 };
+
+	for (unsigned k = 0; k < sizeof(counts) / sizeof(counts[0]); k++)
+		for (unsigned i = 0; i < sizeof(blocks) / sizeof(blocks[0]) && blocks[i] * counts[k] <= HOST_BYTES; i++)
+			print_host_rates(shape, blocks[i], counts[k]);
+	check_bytes(&shape->kernel, host, 64 << 10, 4096);
+	check_bytes(&shape->kernel, host, 5000, 3000);
+	printf("  %s\n", reason);
+	pl_close(shape->kernel.context);
+	pl_close(shape->copies.context);
+	gpu_server_end(&shape->server);
+}
+
+static void measure_host(int gpu, struct pl_options options)
+{
+	struct host_shape shapes[2] = { { .name = "other's host" }, { .name = "own host", .host_here = true } };
+	const int gpus[2] = { gpu, gpu };
+	uint64_t *host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	double rates[2];
+
+	for (unsigned i = 0; i < 2; i++)
+		gpu_server_start(&shapes[i].server, shapes[i].host_here ? gpu : -1, NULL, HOST_BYTES, 2);
+	raw_open(gpus);
+	must_cuda(raw.driver.cuMemFree(raw.memory[0]), "cuMemFree");
+	if (host == MAP_FAILED)
+		give_up("mmap", -ENOMEM, NULL);
+	must_cuda(raw.driver.cuMemHostRegister(host, HOST_BYTES, CU_MEMHOSTREGISTER_PORTABLE), "cuMemHostRegister");
+	for (unsigned i = 0; i < 2; i++) {
+		raw.memory[0] = i ? raw.memory[1] : (uintptr_t)host;
+		raw.memory[1] = i ? (uintptr_t)host : raw.memory[1];
+		rates[i] = raw_rate(false, HOST_BYTES, 1);
+	}
+	raw.memory[1] = raw.memory[0];
+	raw.memory[0] = (uintptr_t)host;
+	printf("Vectors of scattered blocks, locked host memory and GPU %d, GB/s, median of %u%s; one copy of %zu MiB: "
+	       "to the GPU "
+	       "%.1f, from it %.1f\n",
+	       gpu, ROUNDS, options.progress == PL_PROGRESS_MANUAL ? ", manual progress" : "", HOST_BYTES >> 20,
+	       rates[0], rates[1]);
+	for (unsigned i = 0; i < 2; i++) {
+		open_host_shape(&shapes[i], options, gpu);
+		measure_host_shape(&shapes[i], host);
 	}
 }
 
@@ -180,6 +319,11 @@ int main(int argc, char **argv)
 	if (argc > 3 && !strcmp(argv[3], "manual"))
 		options.progress = PL_PROGRESS_MANUAL;
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc > 2 && !strcmp(argv[1], "host")) {
+		options.gpu_multiprocessors = argc > 4 ? (unsigned)atoi(argv[4]) : 0;
+		measure_host(gpus[1], options);
+		return 0;
+	}
 	gpu_server_start(&server, gpus[1], NULL, BYTES, 3);
 	raw_open(gpus);
 	for (unsigned i = 0; i < 3; i++) {

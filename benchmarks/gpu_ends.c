@@ -14,7 +14,7 @@ static void allocate_region(struct pl_context *context, int gpu, size_t bytes, u
 	struct pl_error error;
 	char kind[24];
 
-	snprintf(kind, sizeof(kind), "cuda:%d", gpu);
+	snprintf(kind, sizeof(kind), gpu < 0 ? "host" : "cuda:%d", gpu);
 	MUST(pl_region_allocate_in(context, kind, bytes, access, region, &error), &error);
 }
 

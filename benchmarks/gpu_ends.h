@@ -6,8 +6,8 @@
 #include "support.h"
 
 /*
- * Starts a process that shares `bytes` of memory of a GPU, which `allocate` allocates (NULL: the library), and accepts so many
- * peers. Call this before any call of CUDA's driver.
+ * Starts a process that shares `bytes` of memory of a GPU (-1: of the host), which `allocate` allocates (NULL: the library), and
+ * accepts so many peers. Call this before any call of CUDA's driver.
  */
 struct gpu_server {
 	int fd; /* of this process */

@@ -186,7 +186,7 @@ struct pl_options {
 	unsigned rnr_timer;
 	/**
 	 * local: most multiprocessors of a GPU that the library's kernel uses, which copies the elements of a vector between
-	 * GPUs, 1 to 1,024; PL_NO_GPU_KERNEL: the library starts no kernel, and makes a copy for each element. See
+	 * GPUs, or a GPU and locked host memory, 1 to 1,024; PL_NO_GPU_KERNEL: the library starts no kernel, and makes a copy for each element. See
 	 * docs/gpu.md. Default 0: 96.
 	 */
 	unsigned gpu_multiprocessors;

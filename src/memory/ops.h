@@ -160,7 +160,10 @@ struct pl_memory_ops {
 	 * machine, and waits for kernels of the program that run. Default: nothing to do.
 	 */
 	void (*gather_prepare)(const struct pl_memory *memory);
-	/** True if kernels of the memory's device reach `other`, and the memory is still allocated. Default: false. */
+	/**
+	 * True if kernels of the memory's device reach all of `other`, and the memory is still allocated. `other`: memory that
+	 * import_ipc() opened beside the memory, or host memory. Default: false.
+	 */
 	bool (*gather_reaches)(const struct pl_memory *memory, const struct pl_memory *other);
 	/**
 	 * Takes a gather of at most `count` ranges of the memory's device. Returns NULL if copies must be used: always, for
@@ -215,10 +218,10 @@ struct pl_memory_ops {
 		      uint64_t *old);
 
 	/**
-	 * Locks host memory for the device's copies; *holder is for unpin(). Default: -ENOTSUP, and only copy_in() and
-	 * copy_out() copy.
+	 * Locks host memory for the device's copies; *holder is for unpin(). `read_only`: nothing writes to the memory
+	 * through it. Default: -ENOTSUP, and only copy_in() and copy_out() copy.
 	 */
-	int (*pin)(const struct pl_memory *memory, void *address, size_t length, void **holder);
+	int (*pin)(const struct pl_memory *memory, void *address, size_t length, bool read_only, void **holder);
 	void (*unpin)(void *holder, void *address);
 	/**
 	 * True if all that host memory is locked for the device's copies, by pin() or by the program. Default: false, and copies

@@ -81,7 +81,7 @@ static bool grow_slot_pool(struct pl_slots *pool, const struct pl_memory *memory
 	block = pl_zalloc(pool->allocator, sizeof(*block));
 	if (block)
 		block->bytes = map_near(memory->node);
-	if (!block || !block->bytes || memory->ops->pin(memory, block->bytes, BLOCK_SIZE, &block->holder) < 0) {
+	if (!block || !block->bytes || memory->ops->pin(memory, block->bytes, BLOCK_SIZE, false, &block->holder) < 0) {
 		pool->retry = pl_now() + RETRY_AFTER;
 		if (block && block->bytes)
 			munmap(block->bytes, BLOCK_SIZE);

@@ -37,7 +37,7 @@ static void open_statuses(struct pl_frame_memory *memory)
 	address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (address == MAP_FAILED)
 		return;
-	if (payloads->ops->pin(payloads, address, size, &memory->holder) == 0)
+	if (payloads->ops->pin(payloads, address, size, false, &memory->holder) == 0)
 		memory->statuses = address;
 	else
 		munmap(address, size);

@@ -211,6 +211,9 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 
 	(void)device;
 	switch (attribute) {
+	case 91: /* kernels use the host's addresses of registered memory */
+		*value = !machine || strcmp(machine, "own-pointers") != 0;
+		return SUCCESS;
 	case 100: /* coherent link to the processor */
 		*value = machine && !strcmp(machine, "grace");
 		return SUCCESS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory: allocations, attributes of pointers, registered host memory. */
+/* Memory: allocations, attributes of pointers. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -19,13 +19,10 @@
 struct allocation *standin_allocations;
 static uint64_t last_id;
 
-struct registration {
-	struct registration *next;
-	const uint8_t *address;
-	size_t length;
-};
-static struct registration *registrations;
-static size_t pinned;
+uint64_t standin_next_id(void)
+{
+	return ++last_id;
+}
 
 /* Returns the allocation at an address.  Mapped memory exists only once a device has access to it. */
 static struct allocation *allocation_at(CUdeviceptr address)
@@ -253,7 +250,8 @@ void *standin_reserve(size_t size)
 
 /* -- attributes of pointers ------------------------------------------------------------------------- */
 
-static CUresult tell_attribute(const struct allocation *of, bool host, int attribute, void *value)
+/* `host`: number of the registration of host memory, or 0. */
+static CUresult tell_attribute(const struct allocation *of, uint64_t host, int attribute, void *value)
 {
 	switch (attribute) {
 	case 1: /* context */
@@ -266,7 +264,7 @@ static CUresult tell_attribute(const struct allocation *of, bool host, int attri
 		*(unsigned *)value = of && of->ordered;
 		return SUCCESS;
 	case 7: /* number of the allocation */
-		*(uint64_t *)value = of ? of->id : 0;
+		*(uint64_t *)value = of ? of->id : host;
 		return SUCCESS;
 	case 8: /* managed */
 		*(unsigned *)value = of && of->kind == KIND_MANAGED;
@@ -290,8 +288,7 @@ API CUresult cuPointerGetAttributes(unsigned count, int *names, void **values, C
 		return NOT_INITIALIZED;
 	pthread_mutex_lock(&standin_lock);
 	for (unsigned i = 0; i < count && result == SUCCESS; i++)
-		result = tell_attribute(allocation_at(address), standin_is_pinned((void *)(uintptr_t)address, 1),
-					names[i], values[i]);
+		result = tell_attribute(allocation_at(address), standin_registration(address), names[i], values[i]);
 	pthread_mutex_unlock(&standin_lock);
 	return result;
 }
@@ -300,13 +297,13 @@ API CUresult cuPointerGetAttribute(void *value, int name, CUdeviceptr address)
 {
 	CUresult result = INVALID_VALUE;
 	const struct allocation *of;
-	bool host;
+	uint64_t host;
 
 	if (!standin_initialized)
 		return NOT_INITIALIZED;
 	pthread_mutex_lock(&standin_lock);
 	of = allocation_at(address);
-	host = standin_is_pinned((void *)(uintptr_t)address, 1);
+	host = standin_registration(address);
 	if (of || host)
 		result = tell_attribute(of, host, name, value);
 	pthread_mutex_unlock(&standin_lock);
@@ -405,88 +402,4 @@ API CUresult cuFlushGPUDirectRDMAWrites(int target, int scope)
 unsigned standin_flushes(void)
 {
 	return atomic_load(&flushes);
-}
-
-/* -- registered host memory ------------------------------------------------------------------------- */
-
-bool standin_is_pinned(const void *address, size_t length)
-{
-	for (struct registration *at = registrations; at; at = at->next)
-		if ((const uint8_t *)address >= at->address &&
-		    (size_t)((const uint8_t *)address - at->address) + length <= at->length)
-			return true;
-	return false;
-}
-
-size_t standin_pinned(void)
-{
-	size_t bytes;
-
-	pthread_mutex_lock(&standin_lock);
-	bytes = pinned;
-	pthread_mutex_unlock(&standin_lock);
-	return bytes;
-}
-
-API CUresult cuMemHostRegister_v2(void *address, size_t length, unsigned flags)
-{
-	CUresult result = standin_failure("cuMemHostRegister");
-	struct registration *made;
-
-	if (standin_spoils())
-		return CAPTURE_UNSUPPORTED;
-	(void)flags;
-	if (result)
-		return result;
-	if (!standin_current())
-		return INVALID_CONTEXT;
-	made = calloc(1, sizeof(*made));
-	if (!made)
-		return OUT_OF_MEMORY;
-	*made = (struct registration){ .address = address, .length = length };
-	pthread_mutex_lock(&standin_lock);
-	if (standin_is_pinned(address, 1)) {
-		result = ALREADY_REGISTERED;
-		free(made);
-	} else {
-		made->next = registrations;
-		registrations = made;
-		pinned += length;
-	}
-	pthread_mutex_unlock(&standin_lock);
-	return result;
-}
-
-API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *result, void *address, unsigned flags)
-{
-	bool known;
-
-	if (!standin_current())
-		return INVALID_CONTEXT;
-	pthread_mutex_lock(&standin_lock);
-	known = standin_is_pinned(address, 1);
-	pthread_mutex_unlock(&standin_lock);
-	*result = (CUdeviceptr)(uintptr_t)address;
-	return known && !flags ? SUCCESS : INVALID_VALUE;
-}
-
-API CUresult cuMemHostUnregister(void *address)
-{
-	struct registration **at = &registrations, *removed;
-
-	if (standin_spoils())
-		return CAPTURE_UNSUPPORTED;
-	if (!standin_current())
-		return INVALID_CONTEXT;
-	pthread_mutex_lock(&standin_lock);
-	while (*at && (*at)->address != address)
-		at = &(*at)->next;
-	removed = *at;
-	if (removed) {
-		*at = removed->next;
-		pinned -= removed->length;
-	}
-	pthread_mutex_unlock(&standin_lock);
-	free(removed);
-	return removed ? SUCCESS : NOT_REGISTERED;
 }

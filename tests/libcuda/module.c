@@ -131,11 +131,16 @@ static bool compute_gather(const struct standin_kernel *kernel)
 		return true;
 	}
 	for (uint32_t i = 0; good && i < kernel->words; i++)
-		good = read_range(kernel, i, range) && standin_across(range[0], range[1], range[2]);
+		good = read_range(kernel, i, range) && standin_move(range[0], range[1], range[2]);
 	return good;
 }
 
-/* A kernel reaches memory of other devices if its context does. */
+/* A kernel reaches memory of other devices if its context does, and registered host memory. */
+static bool range_is_reached(const struct context *context, CUdeviceptr address, size_t length)
+{
+	return standin_reaches(context, address) || standin_is_pinned((void *)(uintptr_t)address, length);
+}
+
 static bool gather_reaches(const struct standin_kernel *kernel)
 {
 	const struct context *context = standin_current();
@@ -143,8 +148,8 @@ static bool gather_reaches(const struct standin_kernel *kernel)
 	uint64_t range[3];
 
 	for (uint32_t i = 0; reaches && i < kernel->words; i++)
-		reaches = read_range(kernel, i, range) && standin_reaches(context, range[0]) &&
-			  standin_reaches(context, range[1]);
+		reaches = read_range(kernel, i, range) && range_is_reached(context, range[0], range[2]) &&
+			  range_is_reached(context, range[1], range[2]);
 	return reaches;
 }
 

@@ -188,6 +188,14 @@ bool standin_has_access(const struct context *context, CUdeviceptr address);
  */
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into);
 bool standin_is_pinned(const void *address, size_t length);
+/* Returns a number that no allocation and no registration ever had. */
+uint64_t standin_next_id(void);
+
+/* Functions that need the lock. (host.c) */
+/* Returns the number of the registration of host memory at an address; 0: none. */
+uint64_t standin_registration(CUdeviceptr address);
+/* Copies as a kernel does, between GPU memory and registered host memory. Returns false if it must not use part of a range. */
+bool standin_move(CUdeviceptr to, CUdeviceptr from, size_t length);
 
 /* Opens memory of another process.  `wanted` has length, device and context. (share.c) */
 struct allocation *standin_open(uint64_t owner, uint64_t fd, struct allocation wanted);

@@ -251,12 +251,13 @@ struct pl_memory *local_device_memory(struct local_device *device, const struct 
 bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside)
 {
 	const struct pl_memory *there = local_device_memory(device, beside);
-	bool reaches;
+	bool staged = pl_memory_staged(beside), reaches;
+	const struct pl_memory *gpu = staged ? beside : there, *other = staged ? there : beside;
 
 	/* The operation fails at the gate. */
 	if (!device_use_begin(device))
 		return false;
-	reaches = there->ops && beside->ops->gather_reaches(beside, there);
+	reaches = there->ops && gpu->ops->gather_reaches && gpu->ops->gather_reaches(gpu, other);
 	device_use_end(device);
 	return reaches;
 }

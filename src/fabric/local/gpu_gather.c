@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Vectors between GPUs: a kernel, or several, copy all segments (memory/cuda/gather.c). What a withdrawn kernel had is done by
- * copies, as is the rest of its operation.
+ * Vectors between GPUs, and between a GPU and locked host memory of the other process: a kernel, or several, copy all segments
+ * (memory/cuda/gather.c). What a withdrawn kernel had is done by copies, as is the rest of its operation.
  */
 #include "fabric/local/gpu_gather.h"
 
 /* Fewest segments, and largest mean segment in bytes, for which a kernel is faster than a copy for each segment. */
 #define SEGMENTS_MIN 4u
 #define SEGMENT_MEAN (1u << 20)
+/*
+ * The same if host memory takes part. The bus limits the rate, so that fewer multiprocessors suffice, and a copy engine reaches it
+ * with shorter segments. A thread may see the end of a kernel later than that of a few copies. A kernel gets fewer bytes at a time,
+ * because gates are held meanwhile.
+ */
+#define HOST_SEGMENTS_MIN 8u
+#define HOST_SEGMENT_MEAN (512u << 10)
+#define HOST_MULTIPROCESSORS 16u
+#define HOST_RUN_BYTES (256u << 20)
 /* Pieces into which segments are cut, so that each block gets several of them. */
 #define PIECE_MIN 4096u
 #define PIECE_MAX 65536u
@@ -26,31 +35,85 @@ static struct local_gathering *gathering_of(struct pl_operation *operation)
 
 /* -- whether a kernel can do it ------------------------------------------------------------------------ */
 
-static bool kernel_reaches(const struct pl_segment *segment)
+struct local_ends local_ends_of(const struct pl_region *region, const struct pl_remote *remote)
 {
-	const struct local_access *access = segment->remote->fabric_data;
-	const struct pl_memory *memory = &segment->region->memory;
+	const struct local_access *access = remote->fabric_data;
+	const struct pl_memory *memory = &region->memory, *opened;
+	bool staged = pl_memory_staged(memory);
 
-	return access->path == &local_device_path && memory->ops->gather_reaches &&
-	       local_device_kernel_reaches(access->device, memory);
+	if (!access->device)
+		return (struct local_ends){ memory, (uintptr_t)memory->address, (uintptr_t)access->base, true };
+	opened = local_device_memory(access->device, memory);
+	return (struct local_ends){ staged ? memory : opened, (uintptr_t)memory->address, (uintptr_t)opened->address,
+				    !staged };
 }
 
-static bool suits(const struct pl_operation *operation)
+bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote)
+{
+	const struct local_access *access = remote->fabric_data;
+	const struct pl_memory *memory = &region->memory;
+	const struct pl_memory mapping = { .ops = &pl_host_memory, .address = access->base, .length = access->mapped };
+
+	if (access->path == &local_device_path)
+		return local_device_kernel_reaches(access->device, memory);
+	return access->path == &local_mapped_path && memory->ops->gather_reaches &&
+	       local_host_pin_is_locked(access->pin) && memory->ops->gather_reaches(memory, &mapping);
+}
+
+/* True if a kernel suits all segments. Sets whether host memory takes part. */
+static bool suits(const struct pl_operation *operation, bool *host)
 {
 	const struct pl_segment *segments = operation->segments;
+	uint64_t mean = operation->total / PL_MAX(operation->segment_count, 1u);
+	uint64_t device = 0;
 
+	*host = false;
 	if (operation->segment_count < SEGMENTS_MIN ||
-	    operation->context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL ||
-	    operation->total / operation->segment_count > SEGMENT_MEAN || !segments[0].region)
+	    operation->context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL || mean > SEGMENT_MEAN ||
+	    !segments[0].region)
 		return false;
-	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i))
-		if (segments[i].region->memory.device != segments[0].region->memory.device ||
-		    !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i]))
+	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i)) {
+		struct local_ends ends;
+
+		if (!local_kernel_reaches(segments[i].region, segments[i].remote))
 			return false;
-	return true;
+		ends = local_ends_of(segments[i].region, segments[i].remote);
+		if (i == 0)
+			device = ends.gpu->device;
+		if (ends.gpu->device != device)
+			return false;
+		*host |= ends.host;
+	}
+	return !*host || (operation->segment_count >= HOST_SEGMENTS_MIN && mean <= HOST_SEGMENT_MEAN);
+}
+
+/* Multiprocessors that the operation's kernels use at most. */
+static unsigned multiprocessors_of(const struct pl_operation *operation)
+{
+	unsigned most = operation->context->options.gpu_multiprocessors;
+
+	return local_gathering_of(operation)->host ? PL_MIN(most, HOST_MULTIPROCESSORS) : most;
 }
 
 /* -- one gather ---------------------------------------------------------------------------------------- */
+
+int local_kernel_gate_hold(const struct local_access *access, const struct pl_operation *operation,
+			   struct pl_error *error)
+{
+	int rc = local_copy_gate_hold(access, operation, error);
+
+	if (rc < 0 || access->device || local_host_pin_hold(access->pin))
+		return rc;
+	local_copy_gate_release(access);
+	return local_copy_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);
+}
+
+void local_kernel_gate_release(const struct local_access *access)
+{
+	if (!access->device)
+		local_host_pin_put(access->pin);
+	local_copy_gate_release(access);
+}
 
 /*
  * Holds the gate of the access path of each segment from `begin` to `end`, or releases it: once for segments in a row that
@@ -65,31 +128,21 @@ static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsig
 		if (i > begin && !pl_segment_changes_remote(operation->segments, i))
 			continue;
 		if (!hold)
-			local_copy_gate_release(access);
-		else if (local_copy_gate_hold(access, operation, error) < 0)
+			local_kernel_gate_release(access);
+		else if (local_kernel_gate_hold(access, operation, error) < 0)
 			return i;
 	}
 	return end;
 }
 
-/* Addresses of byte 0 of a segment's region and of its remote region, as the GPU uses them. */
-struct bases {
-	uint64_t here, there;
-};
-
-static struct bases bases_of(const struct pl_segment *segment)
+static struct local_ends ends_of_segment(const struct pl_segment *segment)
 {
-	const struct local_access *access = segment->remote->fabric_data;
-	const struct pl_memory *memory = &segment->region->memory;
-
-	return (struct bases){ (uintptr_t)memory->address,
-			       (uintptr_t)local_device_memory(access->device, memory)->address };
+	return local_ends_of(segment->region, segment->remote);
 }
 
 uint64_t local_gather_piece_size(const struct pl_operation *operation)
 {
-	uint64_t size = PIECE_MIN,
-		 fair = operation->total / (operation->context->options.gpu_multiprocessors * PIECES_EACH);
+	uint64_t size = PIECE_MIN, fair = operation->total / (multiprocessors_of(operation) * PIECES_EACH);
 
 	while (size < fair && size < PIECE_MAX)
 		size *= 2;
@@ -100,7 +153,7 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 			   uint64_t *bytes)
 {
 	struct pl_work_item *item = &gathering_of(operation)->item;
-	struct bases bases = bases_of(&operation->segments[item->segment]);
+	struct local_ends ends = ends_of_segment(&operation->segments[item->segment]);
 	bool write = operation->completion.kind == PL_KIND_WRITE;
 	struct pl_chunk chunk;
 	uint64_t sum = 0;
@@ -110,12 +163,12 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 		uint64_t here, there;
 
 		if (item->done == 0 && !operation->one_memory && local_segment_changes_memory(operation, item->segment))
-			bases = bases_of(&operation->segments[item->segment]);
+			ends = ends_of_segment(&operation->segments[item->segment]);
 		pl_work_item_take_chunk(operation, size, &chunk);
 		if (!chunk.length)
 			continue;
-		here = bases.here + chunk.segment->offset + chunk.at;
-		there = bases.there + chunk.segment->remote_offset + chunk.at;
+		here = ends.here + chunk.segment->offset + chunk.at;
+		there = ends.there + chunk.segment->remote_offset + chunk.at;
 		ranges[count++] = (struct pl_gather_range){
 			.to = write ? there : here,
 			.from = write ? here : there,
@@ -182,6 +235,8 @@ static unsigned pieces_of_run(const struct pl_operation *operation, const struct
 
 	if (item->segment == 0 && item->done == 0 && pieces >= 4 * FIRST_MIN)
 		pieces /= 4;
+	if (local_gathering_of(operation)->host)
+		pieces = PL_MIN(pieces, HOST_RUN_BYTES / size);
 	return (unsigned)PL_MIN(pieces, (uint64_t)PIECES_MAX);
 }
 
@@ -196,7 +251,7 @@ static void start_kept_run(struct pl_operation *operation, struct local_gather_r
 	run->done = 0;
 	gathering->item.segment = operation->segment_count;
 	if (copier)
-		pl_copier_prepare(copier, &operation->segments[0].region->memory);
+		pl_copier_prepare(copier, local_gather_gpu(operation));
 	run->copy.gather = copier ? local_kept_take(operation) : NULL;
 	if (!run->copy.gather) {
 		use_copies(gathering, 0, 0);
@@ -204,7 +259,7 @@ static void start_kept_run(struct pl_operation *operation, struct local_gather_r
 	}
 	rc = local_kept_hold_gates(operation, &error);
 	if (rc == 0) {
-		pl_copier_gather(copier, &run->copy, operation->context->options.gpu_multiprocessors);
+		pl_copier_gather(copier, &run->copy, multiprocessors_of(operation));
 		return;
 	}
 	pl_operation_fail(operation, rc, &error);
@@ -217,7 +272,7 @@ static void start_run(struct pl_operation *operation, struct local_gather_run *r
 {
 	struct local_gathering *gathering = gathering_of(operation);
 	const struct pl_work_item *item = &gathering->item;
-	const struct pl_memory *memory = &operation->segments[0].region->memory;
+	const struct pl_memory *gpu = local_gather_gpu(operation);
 	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
 	uint64_t size = local_gather_piece_size(operation);
 	struct pl_error error;
@@ -229,8 +284,8 @@ static void start_run(struct pl_operation *operation, struct local_gather_run *r
 	}
 	/* Copies that replace a kernel must not wait, as the creation of their queue may. */
 	if (copier)
-		pl_copier_prepare(copier, memory);
-	run->copy.gather = copier ? memory->ops->gather_take(memory, pieces_of_run(operation, item, size)) : NULL;
+		pl_copier_prepare(copier, gpu);
+	run->copy.gather = copier ? gpu->ops->gather_take(gpu, pieces_of_run(operation, item, size)) : NULL;
 	if (!run->copy.gather) {
 		use_copies(gathering, item->segment, item->done);
 		return;
@@ -238,13 +293,13 @@ static void start_run(struct pl_operation *operation, struct local_gather_run *r
 	fill_run(operation, run, size);
 	held = hold_gates(operation, run->begin, run->end, true, &error);
 	if (held == run->end && run->copy.gather->count) {
-		pl_copier_gather(copier, &run->copy, operation->context->options.gpu_multiprocessors);
+		pl_copier_gather(copier, &run->copy, multiprocessors_of(operation));
 		return;
 	}
 	if (held < run->end)
 		pl_operation_fail(operation, error.code, &error);
 	hold_gates(operation, run->begin, held, false, NULL);
-	memory->ops->gather_give(run->copy.gather);
+	gpu->ops->gather_give(run->copy.gather);
 	run->copy.gather = NULL;
 }
 
@@ -283,11 +338,11 @@ static void gathering_advance(struct pl_operation *operation)
 	}
 }
 
-static void gathering_begin(struct pl_operation *operation, bool kept, const char *reason_of_copies)
+static void gathering_begin(struct pl_operation *operation, bool kept, bool host, const char *reason_of_copies)
 {
 	struct local_gathering *gathering = gathering_of(operation);
 
-	*gathering = (struct local_gathering){ .reason_of_copies = reason_of_copies, .kept = kept };
+	*gathering = (struct local_gathering){ .reason_of_copies = reason_of_copies, .kept = kept, .host = host };
 	for (unsigned i = 0; i < LOCAL_COPIES_QUEUED; i++)
 		gathering->runs[i].copy.copy = (struct pl_copy){ .sequence = i, .done = run_ended };
 	pl_list_init(&gathering->item.link);
@@ -298,10 +353,14 @@ static void gathering_begin(struct pl_operation *operation, bool kept, const cha
 bool local_gather_post(struct pl_operation *operation)
 {
 	const char *reason = operation->route_reason;
+	bool kept, host;
 
-	if (!suits(operation))
+	if (!suits(operation, &host))
 		return false;
-	gathering_begin(operation, operation->vector && local_kept_make(operation), reason);
+	/* The list depends on it. */
+	gathering_of(operation)->host = host;
+	kept = operation->vector && local_kept_make(operation);
+	gathering_begin(operation, kept, host, reason);
 	return true;
 }
 
@@ -312,6 +371,6 @@ bool local_gather_post_kept(struct pl_operation *operation)
 	if (!local_kept_is_valid(operation->vector, &reason))
 		return false;
 	atomic_fetch_or(&operation->rails, 1);
-	gathering_begin(operation, true, reason);
+	gathering_begin(operation, true, local_kept_has_host(operation->vector), reason);
 	return true;
 }

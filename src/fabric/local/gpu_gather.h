@@ -6,6 +6,48 @@
 #include "core/vector.h"
 #include "fabric/local/local.h"
 
+/* Segments that one kernel copies. */
+struct local_gather_run {
+	struct pl_gather_copy copy; /* its gather is NULL if no kernel runs; copy.sequence: index of the run */
+	unsigned begin, end;        /* first segment, and the segment after the last one that it touches */
+	uint64_t done;              /* bytes of the first segment before its ranges */
+};
+
+/* State of a vector that kernels copy; in operation->fabric. */
+struct local_gathering {
+	struct pl_work_item item;
+	struct local_gather_run runs[LOCAL_COPIES_QUEUED];
+	struct local_position again;  /* copies do the rest from here on, if `copies` */
+	const char *reason_of_copies; /* reason of the route then */
+	bool starting;                /* prevents recursion */
+	bool copies;                  /* a kernel was withdrawn, or there is no room for one */
+	bool kept;                    /* the kernel reads the kept list of operation->vector */
+	bool host;                    /* host memory takes part */
+};
+_Static_assert(sizeof(struct local_gathering) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
+
+static inline const struct local_gathering *local_gathering_of(const struct pl_operation *operation)
+{
+	return (const struct local_gathering *)operation->fabric;
+}
+
+/* Region and remote region as a kernel uses them. */
+struct local_ends {
+	const struct pl_memory *gpu; /* memory of the GPU whose kernel copies */
+	uint64_t here, there;        /* addresses of byte 0 of the region and of the remote region on this GPU */
+	bool host;                   /* one of them is host memory */
+};
+
+/* gpu_gather.c */
+/* The ends of an access path by which a GPU copies. */
+struct local_ends local_ends_of(const struct pl_region *region, const struct pl_remote *remote);
+
+/* Memory of the GPU whose kernels copy an operation, which is the same GPU for all segments. */
+static inline const struct pl_memory *local_gather_gpu(const struct pl_operation *operation)
+{
+	return local_ends_of(operation->segments->region, operation->segments->remote).gpu;
+}
+
 /* Returns the next segment that changes memory; the number of segments: there is none. */
 static inline unsigned local_next_memory(const struct pl_operation *operation, unsigned number)
 {
@@ -17,7 +59,13 @@ static inline unsigned local_next_memory(const struct pl_operation *operation, u
 	return number;
 }
 
-/* gpu_gather.c: does a vector between GPUs by a kernel, and returns true; false: a kernel is not suited. Home. */
+/* True if the kernel of local_ends_of() reaches both ends now. */
+bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote);
+/* Holds the gate of an access path for a kernel, which reaches it. Returns 0 or a negative errno. */
+int local_kernel_gate_hold(const struct local_access *access, const struct pl_operation *operation,
+			   struct pl_error *error);
+void local_kernel_gate_release(const struct local_access *access);
+/* Does a vector by a kernel, and returns true; false: a kernel is not suited. Home. */
 bool local_gather_post(struct pl_operation *operation);
 /* The same for a prepared vector with a kept list, whose segments are not looked at. */
 bool local_gather_post_kept(struct pl_operation *operation);
@@ -41,6 +89,8 @@ bool local_kept_make(struct pl_operation *operation);
  * the route of copies.
  */
 bool local_kept_is_valid(const struct pl_vector *vector, const char **reason);
+/* True if host memory takes part in the list. */
+bool local_kept_has_host(const struct pl_vector *vector);
 /* Takes a gather for the list. NULL: copies must be used. */
 struct pl_gather *local_kept_take(const struct pl_operation *operation);
 /* Holds the gates of all remote regions of the list. Returns 0, or a negative errno and holds none. */

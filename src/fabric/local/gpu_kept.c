@@ -10,6 +10,8 @@
 
 /* Most ranges of a kept list. */
 #define KEPT_RANGES_MAX 32768u
+/* Most bytes of a kept list with host memory: one kernel copies all of them, and holds the gates meanwhile. */
+#define KEPT_HOST_BYTES (256u << 20)
 
 /* Region and remote region that segments of the vector have in common, with the addresses in the list. */
 struct kept_pair {
@@ -24,6 +26,7 @@ struct local_kept {
 	const struct pl_memory_ops *ops;
 	struct pl_gather_list *list;
 	uint64_t bytes;
+	bool host; /* host memory takes part */
 	size_t pair_count;
 	struct kept_pair pairs[]; /* in the order of their remote regions */
 };
@@ -55,11 +58,6 @@ static void free_kept(struct pl_vector_kept *base)
 	pl_free(kept->allocator, kept);
 }
 
-static uint64_t address_there(const struct local_access *access, const struct pl_memory *memory)
-{
-	return (uintptr_t)local_device_memory(access->device, memory)->address;
-}
-
 /* Lists the pairs of a vector, each once. */
 static void list_pairs(struct local_kept *kept, const struct pl_operation *operation)
 {
@@ -71,12 +69,13 @@ static void list_pairs(struct local_kept *kept, const struct pl_operation *opera
 	qsort(kept->pairs, count, sizeof(kept->pairs[0]), compare_pairs);
 	for (size_t i = 0; i < count; i++) {
 		struct kept_pair *pair = &kept->pairs[i];
-		const struct pl_memory *memory = &pair->region->memory;
+		struct local_ends ends;
 
 		if (i && compare_pairs(pair, &kept->pairs[kept->pair_count - 1]) == 0)
 			continue;
-		pair->here = (uintptr_t)memory->address;
-		pair->there = address_there(pair->remote->fabric_data, memory);
+		ends = local_ends_of(pair->region, pair->remote);
+		pair->here = ends.here;
+		pair->there = ends.there;
 		kept->pairs[kept->pair_count++] = *pair;
 	}
 }
@@ -94,7 +93,8 @@ static struct local_kept *kept_new(const struct pl_operation *operation)
 		return NULL;
 	kept->base.free = free_kept;
 	kept->allocator = allocator;
-	kept->ops = operation->segments[0].region->memory.ops;
+	kept->ops = local_gather_gpu(operation)->ops;
+	kept->host = local_gathering_of(operation)->host;
 	list_pairs(kept, operation);
 	return kept;
 }
@@ -134,7 +134,7 @@ static bool kept_fill(struct local_kept *kept, struct pl_operation *operation)
 		ranges[i].from -= from;
 	}
 	if (count)
-		kept->list = kept->ops->gather_keep(&operation->segments[0].region->memory, ranges, count);
+		kept->list = kept->ops->gather_keep(local_gather_gpu(operation), ranges, count);
 	pl_free(kept->allocator, ranges);
 	return kept->list;
 }
@@ -144,7 +144,8 @@ static struct local_kept *kept_make(struct pl_operation *operation)
 {
 	struct local_kept *kept;
 
-	if (most_ranges(operation, local_gather_piece_size(operation)) > KEPT_RANGES_MAX)
+	if (most_ranges(operation, local_gather_piece_size(operation)) > KEPT_RANGES_MAX ||
+	    (local_gathering_of(operation)->host && operation->total > KEPT_HOST_BYTES))
 		return NULL;
 	kept = kept_new(operation);
 	if (!kept || kept_fill(kept, operation))
@@ -170,11 +171,13 @@ static bool pair_is_valid(const struct kept_pair *pair, const char **reason)
 {
 	const struct local_access *access = pair->remote->fabric_data;
 	struct pl_memory *memory = &pair->region->memory;
+	struct local_ends ends;
 
-	if (!access || access->path != &local_device_path || (uintptr_t)memory->address != pair->here ||
-	    !local_device_reaches(access, memory, reason))
+	if (!access || !local_device_reaches(access, memory, reason) ||
+	    !local_kernel_reaches(pair->region, pair->remote))
 		return false;
-	return address_there(access, memory) == pair->there && local_device_kernel_reaches(access->device, memory);
+	ends = local_ends_of(pair->region, pair->remote);
+	return ends.here == pair->here && ends.there == pair->there;
 }
 
 bool local_kept_is_valid(const struct pl_vector *vector, const char **reason)
@@ -187,10 +190,15 @@ bool local_kept_is_valid(const struct pl_vector *vector, const char **reason)
 	return kept;
 }
 
+bool local_kept_has_host(const struct pl_vector *vector)
+{
+	return kept_of(vector)->host;
+}
+
 struct pl_gather *local_kept_take(const struct pl_operation *operation)
 {
 	const struct local_kept *kept = kept_of(operation->vector);
-	struct pl_gather *gather = kept->ops->gather_take(&operation->segments[0].region->memory, 0);
+	struct pl_gather *gather = kept->ops->gather_take(local_gather_gpu(operation), 0);
 
 	if (!gather)
 		return NULL;
@@ -205,7 +213,7 @@ static void release_gates(const struct local_kept *kept, size_t end)
 {
 	for (size_t i = 0; i < end; i++)
 		if (i == 0 || kept->pairs[i].remote != kept->pairs[i - 1].remote)
-			local_copy_gate_release(kept->pairs[i].remote->fabric_data);
+			local_kernel_gate_release(kept->pairs[i].remote->fabric_data);
 }
 
 int local_kept_hold_gates(const struct pl_operation *operation, struct pl_error *error)
@@ -216,7 +224,7 @@ int local_kept_hold_gates(const struct pl_operation *operation, struct pl_error 
 		int rc = 0;
 
 		if (i == 0 || kept->pairs[i].remote != kept->pairs[i - 1].remote)
-			rc = local_copy_gate_hold(kept->pairs[i].remote->fabric_data, operation, error);
+			rc = local_kernel_gate_hold(kept->pairs[i].remote->fabric_data, operation, error);
 		if (rc < 0) {
 			release_gates(kept, i);
 			return rc;

@@ -11,21 +11,23 @@
 /* Shortest mapping that is pinned, in bytes: smaller copies are as fast without pinning. */
 #define PIN_MIN (256u << 10)
 
-enum { UNTRIED, TRIED, PINNED };
+enum { UNTRIED, TRIED, PINNED, LEAVING };
 
 struct local_host_pin {
 	struct pl_context *context;
 	void *address;
 	size_t length;
+	bool read_only; /* the mapping */
 	atomic_uint_fast64_t copied;
 	atomic_int state;
+	atomic_uint users;               /* kernels that use the pinned memory */
 	atomic_bool limited;             /* the context may lock no more memory */
 	atomic_bool refused;             /* by the driver */
 	const struct pl_memory_ops *ops; /* set once the memory is pinned */
 	void *holder;
 };
 
-struct local_host_pin *local_host_pin_new(struct pl_context *context, void *address, size_t length)
+struct local_host_pin *local_host_pin_new(struct pl_context *context, void *address, size_t length, bool read_only)
 {
 	struct local_host_pin *pin = length >= PIN_MIN ? pl_zalloc(&context->allocator, sizeof(*pin)) : NULL;
 
@@ -34,17 +36,42 @@ struct local_host_pin *local_host_pin_new(struct pl_context *context, void *addr
 	pin->context = context;
 	pin->address = address;
 	pin->length = length;
+	pin->read_only = read_only;
 	return pin;
+}
+
+/* Unpins memory that is to be released, unless a kernel uses it. */
+static void unpin_unused(struct local_host_pin *pin)
+{
+	int leaving = LEAVING;
+
+	if (atomic_load(&pin->users) || !atomic_compare_exchange_strong(&pin->state, &leaving, TRIED))
+		return;
+	pin->ops->unpin(pin->holder, pin->address);
+	pl_slots_return(&pin->context->slot_pool, pin->length);
 }
 
 void local_host_pin_release(struct local_host_pin *pin)
 {
 	int pinned = PINNED;
 
-	if (!pin || !atomic_compare_exchange_strong(&pin->state, &pinned, TRIED))
-		return;
-	pin->ops->unpin(pin->holder, pin->address);
-	pl_slots_return(&pin->context->slot_pool, pin->length);
+	if (pin && atomic_compare_exchange_strong(&pin->state, &pinned, LEAVING))
+		unpin_unused(pin);
+}
+
+bool local_host_pin_hold(struct local_host_pin *pin)
+{
+	atomic_fetch_add(&pin->users, 1);
+	if (atomic_load(&pin->state) == PINNED)
+		return true;
+	local_host_pin_put(pin);
+	return false;
+}
+
+void local_host_pin_put(struct local_host_pin *pin)
+{
+	if (atomic_fetch_sub(&pin->users, 1) == 1)
+		unpin_unused(pin);
 }
 
 void local_host_pin_free(struct local_host_pin *pin)
@@ -68,7 +95,7 @@ static void host_pin_try(struct local_host_pin *pin, const struct pl_memory *mem
 		atomic_store(&pin->state, UNTRIED);
 		return;
 	}
-	if (memory->ops->pin(memory, pin->address, pin->length, &pin->holder) < 0) {
+	if (memory->ops->pin(memory, pin->address, pin->length, pin->read_only, &pin->holder) < 0) {
 		atomic_store(&pin->refused, true);
 		pl_slots_return(&pin->context->slot_pool, pin->length);
 		return;

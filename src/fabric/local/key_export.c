@@ -195,7 +195,8 @@ static void select_access_path(struct local_endpoint *endpoint, const struct pl_
 	access->expires = key.expires;
 	if ((key.paths & LOCAL_PATH_MAPPED) && access_take_mapping(endpoint, &key, remote, access)) {
 		access->path = &local_mapped_path;
-		access->pin = local_host_pin_new(access->state->context, access->mapping, access->mapped);
+		access->pin = local_host_pin_new(access->state->context, access->mapping, access->mapped,
+						 !(remote->rights & (PL_ACCESS_WRITE | PL_ACCESS_ATOMIC)));
 	} else if ((key.paths & LOCAL_PATH_PROCESS) && kernel_permits_copies(endpoint, &key)) {
 		access->base = (uint8_t *)(uintptr_t)key.address;
 		access->path = &local_process_path;

@@ -195,25 +195,6 @@ struct local_position {
 	uint64_t done;
 };
 
-/* Segments that one kernel copies. */
-struct local_gather_run {
-	struct pl_gather_copy copy; /* its gather is NULL if no kernel runs; copy.sequence: index of the run */
-	unsigned begin, end;        /* first segment, and the segment after the last one that it touches */
-	uint64_t done;              /* bytes of the first segment before its ranges */
-};
-
-/* State of a vector that kernels copy; in operation->fabric. */
-struct local_gathering {
-	struct pl_work_item item;
-	struct local_gather_run runs[LOCAL_COPIES_QUEUED];
-	struct local_position again;  /* copies do the rest from here on, if `copies` */
-	const char *reason_of_copies; /* reason of the route then */
-	bool starting; /* prevents recursion */
-	bool copies;   /* a kernel was withdrawn, or there is no room for one */
-	bool kept;     /* the kernel reads the kept list of operation->vector */
-};
-_Static_assert(sizeof(struct local_gathering) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
-
 /* Access paths of an endpoint by their keys, which the peer chooses. state->lock */
 struct local_access_table {
 	struct pl_list *lists; /* struct local_access; NULL: none was added */
@@ -411,10 +392,16 @@ int local_copy_ranges(const struct local_access *access, const struct local_rang
 int local_atomic(struct pl_sync_op *sync_op, struct pl_error *error);
 
 /* host_pin.c. The mapping outlives its pin. NULL: the mapping is too short to pin, or no memory. */
-struct local_host_pin *local_host_pin_new(struct pl_context *context, void *address, size_t length);
+struct local_host_pin *local_host_pin_new(struct pl_context *context, void *address, size_t length, bool read_only);
 void local_host_pin_free(struct local_host_pin *pin);
-/* Unpins the memory. */
+/* Unpins the memory, or leaves that to the last kernel that uses it. */
 void local_host_pin_release(struct local_host_pin *pin);
+/*
+ * Counts a kernel that uses pinned memory, which stays pinned until local_host_pin_put(), because the other end controls the gate.
+ * Returns false if it is not pinned.
+ */
+bool local_host_pin_hold(struct local_host_pin *pin);
+void local_host_pin_put(struct local_host_pin *pin);
 /* Pins the mapping now, for copies of the memory's device. Home. */
 void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory);
 /* Counts a copy to or from `memory`, and pins the mapping if that is worthwhile. The gate is held. */
@@ -448,7 +435,10 @@ bool local_device_takes_part(const struct pl_segment *segment);
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
 /* Opened memory of a device that local_device_reaches() found reached from `beside`. All but its address needs a use. */
 struct pl_memory *local_device_memory(struct local_device *device, const struct pl_memory *beside);
-/* True if a kernel of the GPU of `beside` reaches the opened memory, and thus may copy. Closes no memory meanwhile. */
+/*
+ * True if a kernel reaches the opened memory and `beside`, and thus may copy: of the GPU of `beside`, or of the opened memory's if
+ * `beside` is host memory. Closes no memory meanwhile.
+ */
 bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside);
 /* Holds the gate, and counts a user of the device if the access path has a device. */
 int local_copy_gate_hold(const struct local_access *access, const struct pl_operation *operation,

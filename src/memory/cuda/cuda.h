@@ -40,6 +40,7 @@ struct cuda_gpu {
 	char name[16];          /* PCI address */
 	int writes_ordering, flush_options;
 	int coherent; /* nonzero: a coherent link joins it with the processor (NVLink-C2C) */
+	int host_pointers; /* nonzero: locked host memory has the processor's addresses in its kernels */
 };
 
 /* device.c: returns the gpu of a context; NULL: of the GPU's primary context. */
@@ -94,6 +95,8 @@ int cuda_pointer_inspect(const struct cuda_driver *driver, const void *address, 
 uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address);
 /* True if the driver knows the address as locked host memory. */
 bool cuda_pointer_is_locked(const struct cuda_driver *driver, const void *address);
+/* True if the range lies in host memory that was locked by one call, and thus is locked as a whole. */
+bool cuda_range_is_locked(const struct cuda_driver *driver, const void *address, size_t length);
 
 struct cuda_opening;
 
@@ -159,7 +162,6 @@ bool cuda_needs_rows(struct cuda_gpu *gpu);
 /* gather.c: as in ops.h. cuda_gather_close() ends the gathers of a GPU (NULL: none), or later, when its kernels have left. */
 void cuda_gather_prepare(const struct pl_memory *memory);
 void cuda_gather_close(struct cuda_gathers *gathers);
-bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other);
 struct pl_gather *cuda_gather_take(const struct pl_memory *memory, unsigned count);
 struct pl_gather_list *cuda_gather_keep(const struct pl_memory *memory, const struct pl_gather_range *ranges,
 					unsigned count);

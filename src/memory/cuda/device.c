@@ -38,6 +38,8 @@ static void ask_device_attribute(struct cuda_gpu *gpu)
 				     CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, gpu->device);
 	driver->cuDeviceGetAttribute(&gpu->flush_options, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
 				     gpu->device);
+	driver->cuDeviceGetAttribute(&gpu->host_pointers, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+				     gpu->device);
 }
 
 static void destroy(struct cuda_gpu *gpu)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Gathers: one kernel copies many ranges between this GPU and others, where a copy of the driver takes 2 to 5 us for each.
+ * Gathers: one kernel copies many ranges between this GPU and others, or locked host memory, where a copy of the driver takes 2 to
+ * 5 us for each.
  *
  * A kernel waits while the program's kernels fill all multiprocessors, or while streams of the program wait for words. If
  * these wait for the very bytes, it would wait for ever; copy engines are never held up so. Therefore the host withdraws a
@@ -379,14 +380,6 @@ static CUdeviceptr ranges_of_launch(struct launch *launch)
 }
 
 /* -- launches ----------------------------------------------------------------------------------------- */
-
-bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other)
-{
-	const struct cuda_memory *own = cuda_memory_of(memory), *there = cuda_memory_of(other);
-
-	/* A kernel that touches memory that the program has freed would end all work of the context. */
-	return there->beside == own->gpu && cuda_buffer_id(own->gpu->driver, memory->address) == own->pointer.buffer_id;
-}
 
 int cuda_gather_start(struct pl_gather *base, unsigned blocks)
 {

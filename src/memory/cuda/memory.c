@@ -177,7 +177,7 @@ static int cuda_atomic(struct pl_memory *memory, size_t offset, bool add, uint64
 }
 
 /* Locks for all GPUs of the process, through the context of one, which is held until the unlock. */
-static int cuda_pin(const struct pl_memory *memory, void *address, size_t length, void **holder)
+static int cuda_pin(const struct pl_memory *memory, void *address, size_t length, bool read_only, void **holder)
 {
 	const struct cuda_gpu *own = cuda_memory_of(memory)->gpu;
 	struct cuda_gpu *gpu;
@@ -190,8 +190,8 @@ static int cuda_pin(const struct pl_memory *memory, void *address, size_t length
 	result = cuda_enter(cuda_gpu_for_copies(gpu), &mode);
 	if (result == CUDA_SUCCESS) {
 		result = gpu->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
-		/* Read-only memory of another process needs a flag; since CUDA 11.1. */
-		if (result != CUDA_SUCCESS)
+		/* Read-only memory of another process needs a flag; since CUDA 11.1. Kernels must not write to memory with it. */
+		if (result != CUDA_SUCCESS && read_only)
 			result = gpu->driver->cuMemHostRegister(
 				address, length, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);
 		cuda_leave(cuda_gpu_for_copies(gpu), mode);
@@ -212,6 +212,30 @@ static void cuda_unpin(void *holder, void *address)
 		cuda_leave(cuda_gpu_for_copies(gpu), mode);
 	}
 	cuda_gpu_put(gpu);
+}
+
+/* Memory of another process stays until it is closed here. */
+static bool is_allocated(const struct pl_memory *memory)
+{
+	const struct cuda_memory *own = cuda_memory_of(memory);
+
+	return own->opening || own->mapped || own->imported ||
+	       cuda_buffer_id(own->gpu->driver, memory->address) == own->pointer.buffer_id;
+}
+
+static bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other)
+{
+	const struct cuda_memory *own = cuda_memory_of(memory);
+	const struct cuda_gpu *gpu = own->gpu;
+
+	/*
+	 * A kernel that touches memory that the program has freed, or host memory that is not locked, would end all work of
+	 * the context.
+	 */
+	if (other->ops == &pl_cuda_memory)
+		return cuda_memory_of(other)->beside == gpu && is_allocated(memory);
+	return (!own->beside || own->beside == gpu) && gpu->host_pointers && is_allocated(memory) &&
+	       cuda_range_is_locked(gpu->driver, other->address, other->length);
 }
 
 static int cuda_number(const struct pl_memory *memory)

@@ -121,3 +121,12 @@ bool cuda_pointer_is_locked(const struct cuda_driver *driver, const void *addres
 
 	return ask_pointer(driver, (uintptr_t)address, &answer) && answer.type == CU_MEMORYTYPE_HOST && !answer.managed;
 }
+
+bool cuda_range_is_locked(const struct cuda_driver *driver, const void *address, size_t length)
+{
+	const uint8_t *first = address, *last = first + length - 1;
+	uint64_t id = cuda_buffer_id(driver, first);
+
+	return id && cuda_buffer_id(driver, last) == id && cuda_pointer_is_locked(driver, first) &&
+	       cuda_pointer_is_locked(driver, last);
+}

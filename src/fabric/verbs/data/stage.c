@@ -17,7 +17,7 @@ static void lock_stages(struct verbs_cq *queue, const struct pl_memory *memory)
 	queue->stage_lock.tried = true;
 	if (!pl_slots_reserve(slots, bytes))
 		return;
-	if (memory->ops->pin(memory, queue->stages.slab, bytes, &queue->stage_lock.holder) == 0)
+	if (memory->ops->pin(memory, queue->stages.slab, bytes, false, &queue->stage_lock.holder) == 0)
 		queue->stage_lock.ops = memory->ops;
 	else
 		pl_slots_return(slots, bytes);

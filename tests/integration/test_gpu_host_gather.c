@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Gathers with host memory: a kernel of the library copies the elements of vectors between GPU memory and locked host memory,
+ * of the other process or of this one. Uses the stand-in for the driver, or a real GPU.
+ */
+#include <stdlib.h>
+
+#include "support/cases.h"
+#include "support/gpu.h"
+#include "support/gpu_vectors.h"
+
+#define SIZE GPU_VECTOR_BYTES
+#define KERNEL "a kernel of the GPU copies"
+#define COPIES "local: a GPU copies between the host memory"
+
+/* Which end has the host memory; the argument of a case. */
+struct side {
+	bool here;
+};
+static struct side here = { true }, there = { false };
+
+struct host_session {
+	struct gpu_session session;
+	struct pl_region *loader; /* GPU memory, with which the kernel is loaded */
+	bool here;
+};
+
+static void agent_allocates(int fd)
+{
+	(void)fd;
+	buffers_allocated = true;
+}
+
+/* Opens a session whose host memory is not locked yet. */
+static void host_open(struct host_session *host, const struct side *side)
+{
+	struct pl_error error;
+
+	host->here = side->here;
+	gpu_session_open(&host->session, side->here ? gpu_agent_alloc : agent_allocates, side->here ? NULL : "alloc",
+			 SIZE);
+	check_ok(pl_region_allocate_in(host->session.environment.near, "cuda:0", 4096, PL_ACCESS_ALL, &host->loader,
+				       &error),
+		 &error);
+	gpu_hold_prepare();
+}
+
+static void host_lock(struct host_session *host)
+{
+	struct gpu_session *session = &host->session;
+	struct pl_error error;
+
+	if (host->here)
+		gpu_pin(session->buffer.memory, SIZE + 2 * BUFFER_GUARD);
+	/* The library locks a mapping once as many bytes were copied. */
+	for (unsigned i = 0; !host->here && i < 3; i++)
+		check_ok(gpu_session_transfer(session, true, 0, SIZE, NULL, NULL, &error), &error);
+}
+
+static void host_open_locked(struct host_session *host, const struct side *side)
+{
+	host_open(host, side);
+	host_lock(host);
+}
+
+static void host_close(struct host_session *host)
+{
+	if (host->here)
+		gpu_unpin(host->session.buffer.memory);
+	check_number(pl_region_deregister(host->loader), 0);
+	gpu_session_close(&host->session);
+}
+
+static struct pl_operation *post_vector(struct gpu_session *session, bool write, size_t mean)
+{
+	static struct pl_transfer transfers[GPU_VECTOR_ELEMENTS];
+	size_t count = gpu_vector_cut(session, transfers, mean);
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok((write ? pl_writev : pl_readv)(session->peer, transfers, count, NULL, &operation, &error), &error);
+	return operation;
+}
+
+/* Posts blocks, half of them at the begin and half at the end of the buffer. */
+static struct pl_operation *post_ends(struct gpu_session *session, size_t block, size_t count)
+{
+	struct pl_transfer transfers[8];
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t at = i < count / 2 ? i * block : SIZE - (count - i) * block;
+
+		transfers[i] = (struct pl_transfer){ session->remote, at, session->buffer.region, at, block };
+	}
+	check_ok(pl_writev(session->peer, transfers, count, NULL, &operation, &error), &error);
+	return operation;
+}
+
+static void finish(struct gpu_session *session, struct pl_operation *operation, const char *reason)
+{
+	struct pl_completion receipt;
+
+	complete(&session->environment, operation, &receipt);
+	check_number(receipt.route, PL_ROUTE_DIRECT);
+	if (!strstr(receipt.reason, reason))
+		check_text(receipt.reason, reason);
+}
+
+/* Writes and reads the whole buffer by vectors. */
+static void check_vectors(struct gpu_session *session, size_t mean, const char *reason)
+{
+	pattern_fill(session->buffer.bytes, SIZE, mean, 0);
+	finish(session, post_vector(session, true, mean), reason);
+	check(agent_matches(&session->agent, mean, 0, SIZE));
+	bytes_set(session->buffer.bytes, POISON, SIZE);
+	finish(session, post_vector(session, false, mean), reason);
+	pattern_check(session->buffer.bytes, SIZE, mean, 0);
+}
+
+static unsigned launched(void)
+{
+	return gpu_standin.launched ? gpu_standin.launched() : 0;
+}
+
+/* -- routes -------------------------------------------------------------------------------------------- */
+
+static void sizes(void *side)
+{
+	static const size_t means[] = { 900, 4096, 70000, 250000 };
+	struct host_session host;
+	unsigned before;
+
+	host_open_locked(&host, side);
+	before = launched();
+	for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++)
+		check_vectors(&host.session, means[i], KERNEL);
+	/* Two kernels for a vector of the most elements. */
+	if (gpu_standin.launched)
+		check_number(launched() - before, 10);
+	/* A few elements, and large ones, are copied one by one. */
+	finish(&host.session, post_ends(&host.session, 4096, 7), COPIES);
+	finish(&host.session, post_ends(&host.session, 512 << 10, 8), KERNEL);
+	finish(&host.session, post_ends(&host.session, 513 << 10, 8), COPIES);
+	host_close(&host);
+}
+
+/* A kernel that touched host memory that is not locked would end all work of the context. */
+static void unlocked(void *side)
+{
+	struct host_session host;
+	unsigned before;
+
+	host_open(&host, side);
+	before = launched();
+	finish(&host.session, post_vector(&host.session, true, 4096), COPIES);
+	check_number(launched() - before, 0);
+	host_lock(&host);
+	check_vectors(&host.session, 4096, KERNEL);
+	host_close(&host);
+}
+
+/* Host memory of which only the two ends are locked, each by a call of its own. */
+static void locked_ends(void *unused)
+{
+	struct host_session host;
+	uint8_t *memory;
+	unsigned before;
+
+	(void)unused;
+	host_open(&host, &here);
+	memory = host.session.buffer.memory;
+	gpu_pin(memory, 1 << 20);
+	gpu_pin(memory + (2 << 20), SIZE + 2 * BUFFER_GUARD - (2 << 20));
+	before = launched();
+	finish(&host.session, post_ends(&host.session, 4096, 8), COPIES);
+	check_number(launched() - before, 0);
+	gpu_unpin(memory + (2 << 20));
+	host_close(&host);
+}
+
+/* A GPU whose kernels have addresses of their own for locked host memory. */
+static void own_pointers(void *side)
+{
+	struct host_session host;
+	unsigned before;
+
+	setenv("STANDIN_GPU", "own-pointers", 1);
+	host_open_locked(&host, side);
+	gpu_standin_need();
+	before = launched();
+	check_vectors(&host.session, 4096, COPIES);
+	check_number(launched() - before, 0);
+	host_close(&host);
+}
+
+/* A mapping that this process may write is not locked for reading alone, because a kernel could not write there. */
+static void refused_lock(void *unused)
+{
+	struct host_session host;
+	unsigned before;
+
+	(void)unused;
+	host_open(&host, &there);
+	gpu_standin_need();
+	gpu_standin.fail("cuMemHostRegister", 0, 1, 1);
+	host_lock(&host);
+	before = launched();
+	check_vectors(&host.session, 4096, COPIES);
+	check_number(launched() - before, 0);
+	host_close(&host);
+}
+
+static void switched_off(void *side)
+{
+	struct host_session host;
+
+	gpu_session_multiprocessors = PL_NO_GPU_KERNEL;
+	host_open_locked(&host, side);
+	check_vectors(&host.session, 4096, COPIES);
+	host_close(&host);
+}
+
+static void prepared(void *side)
+{
+	static struct pl_transfer transfers[GPU_VECTOR_ELEMENTS];
+	struct pl_operation *operation;
+	struct pl_vector *vectors[2];
+	struct host_session host;
+	struct gpu_session *session = &host.session;
+	struct pl_error error;
+	size_t count;
+
+	host_open(&host, side);
+	count = gpu_vector_cut(session, transfers, 4096);
+	for (unsigned read = 0; read < 2; read++)
+		check_ok(pl_vector_prepare(session->peer, read ? PL_KIND_READ : PL_KIND_WRITE, transfers, count,
+					   &vectors[read], &error),
+			 &error);
+	for (unsigned i = 0; i < 4; i++) {
+		const char *reason = i ? KERNEL : COPIES;
+		unsigned before = launched();
+
+		pattern_fill(session->buffer.bytes, SIZE, i, 0);
+		check_ok(pl_vector_post(vectors[0], 0, 0, NULL, &operation, &error), &error);
+		finish(session, operation, reason);
+		check(agent_matches(&session->agent, i, 0, SIZE));
+		bytes_set(session->buffer.bytes, POISON, SIZE);
+		check_ok(pl_vector_post(vectors[1], 0, 0, NULL, &operation, &error), &error);
+		finish(session, operation, reason);
+		pattern_check(session->buffer.bytes, SIZE, i, 0);
+		/* One kernel for each use: without a list to write, none runs meanwhile. */
+		if (gpu_standin.launched)
+			check_number(launched() - before, i ? 2 : 0);
+		if (i == 0)
+			host_lock(&host);
+	}
+	pl_vector_free(vectors[0]);
+	pl_vector_free(vectors[1]);
+	host_close(&host);
+}
+
+/* -- kernels that cannot begin, and grants that end ----------------------------------------------------- */
+
+/* Copies replace the kernel, which touches nothing when it begins at last. Later vectors use kernels again. */
+static void held(void *side)
+{
+	struct pl_completion receipt;
+	struct host_session host;
+	struct gpu_session *session = &host.session;
+
+	host_open_locked(&host, side);
+	pattern_fill(session->buffer.bytes, SIZE, 11, 0);
+	gpu_hold_kernels(true);
+	finish(session, post_vector(session, true, 4096), COPIES);
+	check(agent_matches(&session->agent, 11, 0, SIZE));
+	agent_fill(&session->agent, 13);
+	/* Without this pause copies would be used at once. */
+	sleep_ms(15);
+	finish(session, post_vector(session, false, 4096), COPIES);
+	pattern_check(session->buffer.bytes, SIZE, 13, 0);
+	pattern_fill(session->buffer.bytes, SIZE, 14, 0);
+	gpu_hold_kernels(false);
+	sleep_ms(20);
+	check(agent_matches(&session->agent, 13, 0, SIZE));
+	pattern_check(session->buffer.bytes, SIZE, 14, 0);
+	do
+		complete(&session->environment, post_vector(session, true, 4096), &receipt);
+	while (!strstr(receipt.reason, KERNEL));
+	check_vectors(session, 4096, KERNEL);
+	host_close(&host);
+}
+
+/*
+ * Revokes the grant while a vector is under way: no byte arrives afterwards. Returns false if the owner did not wait for the end,
+ * because this machine is too slow.
+ */
+static bool revoke_meanwhile(struct gpu_session *session)
+{
+	struct pl_completion receipt;
+	struct pl_operation *operation;
+	struct pl_error error;
+	uint64_t begin;
+	bool waited;
+	int rc;
+
+	pattern_fill(session->buffer.bytes, SIZE, 14, 0);
+	operation = post_vector(session, true, 4096);
+	begin = clock_now();
+	agent_revoke(&session->agent);
+	waited = clock_now() - begin < SECOND;
+	agent_fill(&session->agent, 15);
+	rc = await(&session->environment, operation, &receipt, &error);
+	check_one_of(rc, 0, -EACCES);
+	return waited;
+}
+
+static void revoked_held(void *side)
+{
+	struct host_session host;
+	bool waited;
+
+	host_open_locked(&host, side);
+	gpu_hold_kernels(true);
+	waited = revoke_meanwhile(&host.session);
+	gpu_hold_kernels(false);
+	sleep_ms(20);
+	check(!waited || agent_matches(&host.session.agent, 15, 0, SIZE));
+	host_close(&host);
+}
+
+/* The same while the kernel copies: the owner waits for it. */
+static void revoked_running(void *side)
+{
+	struct host_session host;
+	bool waited;
+
+	host_open_locked(&host, side);
+	gpu_standin_need();
+	gpu_standin.delay(20000);
+	waited = revoke_meanwhile(&host.session);
+	gpu_standin.delay(0);
+	check(!waited || agent_matches(&host.session.agent, 15, 0, SIZE));
+	host_close(&host);
+}
+
+static const struct test_case cases[] = {
+	{ "sizes-there", sizes, &there, 30 },
+	{ "sizes-here", sizes, &here, 30 },
+	{ "unlocked-there", unlocked, &there, 20 },
+	{ "unlocked-here", unlocked, &here, 20 },
+	{ "locked-ends", locked_ends, NULL, 20 },
+	{ "own-pointers-there", own_pointers, &there, 20 },
+	{ "own-pointers-here", own_pointers, &here, 20 },
+	{ "refused-lock", refused_lock, NULL, 20 },
+	{ "switched-off-there", switched_off, &there, 20 },
+	{ "switched-off-here", switched_off, &here, 20 },
+	{ "prepared-there", prepared, &there, 30 },
+	{ "prepared-here", prepared, &here, 30 },
+	{ "held-there", held, &there, 20 },
+	{ "held-here", held, &here, 20 },
+	{ "revoked-held-there", revoked_held, &there, 20 },
+	{ "revoked-held-here", revoked_held, &here, 20 },
+	{ "revoked-running-there", revoked_running, &there, 20 },
+	{ "revoked-running-here", revoked_running, &here, 20 },
+};
+
+int main(void)
+{
+	return cases_run("gpu-host-gather", cases, sizeof(cases) / sizeof(cases[0]));
+}
