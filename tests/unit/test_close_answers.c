@@ -49,11 +49,11 @@ static ssize_t take(const struct msghdr *message)
 /* These replace the functions of the C library in this program. */
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-	static ssize_t (*next)(int, const struct msghdr *, int);
+	static ssize_t (*_Atomic next)(int, const struct msghdr *, int);
 
 	if (!next)
 		next = (ssize_t(*)(int, const struct msghdr *, int))dlsym(RTLD_NEXT, "sendmsg");
-	return fd == watched && (full || hungry) ? take(message) : next(fd, message, flags);
+	return fd == watched && (full || hungry) ? take(message) : atomic_load(&next)(fd, message, flags);
 }
 
 ssize_t send(int fd, const void *bytes, size_t length, int flags)
