@@ -99,11 +99,10 @@ engine::~engine()
 	}
 	for (const auto &each : known)
 		each.second->close();
-	for (const auto &each : live_requests()) {
-		if (each->release() < 0)
-			each->release();
-	}
+	for (const auto &each : live_requests())
+		each->abandon();
 	free_events();
+	/* Sends what waits for all agents, in the time of one. */
 	if (context)
 		pl_close(context);
 	if (wake_fd >= 0)

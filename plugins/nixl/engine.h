@@ -179,6 +179,8 @@ public:
 	int check();
 	/* Cancels. Returns 0 once no local range is in use; -EBUSY after 100 ms. The second call waits until then. */
 	int release();
+	/* Leaves the operation to pl_close(), which follows. */
+	void abandon();
 	/* Cancels, waits, and fails all later postings if the request uses this memory. */
 	void revoke(const memory &gone);
 };

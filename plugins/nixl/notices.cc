@@ -385,12 +385,21 @@ void engine::handle_received(const pl_completion &completion)
 
 void engine::close_peer(pl_peer *peer)
 {
+	bool leaves;
+
 	if (!peer)
 		return;
 	{
 		std::lock_guard<std::mutex> lock(drain_mutex);
 		forget_peer(peer);
 	}
+	{
+		std::lock_guard<std::mutex> lock(mutex);
+		leaves = stopping;
+	}
+	/* pl_close() closes all peers together. */
+	if (leaves)
+		return;
 	/* Without the lock: pl_peer_close() waits up to 1 s for copies of a stopped process. */
 	pl_peer_close(peer);
 }

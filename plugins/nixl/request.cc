@@ -375,6 +375,14 @@ int request::release()
 	return release_refused ? -EBUSY : 0;
 }
 
+void request::abandon()
+{
+	std::lock_guard<std::mutex> lock(mutex);
+
+	operation = probe = nullptr;
+	stop(0);
+}
+
 void request::revoke(const memory &gone)
 {
 	std::lock_guard<std::mutex> lock(mutex);

@@ -4,25 +4,38 @@
 #include <limits.h>
 #include <stdio.h>
 
-bool pl_control_group_find(const char *root, const char *mark, char *path, size_t size)
+/* Returns the path in a line "NUMBER:CONTROLLER,CONTROLLER:PATH" that has the controller; NULL: the line has not. */
+static const char *path_in_line(const char *line, const char *controller)
+{
+	const size_t length = strlen(controller);
+	const char *at = line + strspn(line, "0123456789");
+	bool found = false;
+
+	if (*at != ':')
+		return NULL;
+	do {
+		at++;
+		found |= strcspn(at, ",:") == length && !strncmp(at, controller, length);
+		at += strcspn(at, ",:");
+	} while (*at == ',');
+	return found && *at == ':' ? at + 1 : NULL;
+}
+
+bool pl_control_group_find(const char *root, const char *controller, char *path, size_t size)
 {
 	char file_name[PATH_MAX], line[PATH_MAX];
-	const char *at = line;
-	bool found = false;
+	const char *found = NULL;
 	FILE *file;
 
 	snprintf(file_name, sizeof(file_name), "%s/proc/self/cgroup", root);
 	file = fopen(file_name, "re");
-	while (!found && file && fgets(line, sizeof(line), file)) {
-		at = line + strspn(line, "0123456789");
-		found = !strncmp(at, mark, strlen(mark));
-	}
+	while (!found && file && fgets(line, sizeof(line), file))
+		found = path_in_line(line, controller);
 	if (file)
 		fclose(file);
 	if (!found)
 		return false;
-	at += strlen(mark);
-	snprintf(path, size, "%.*s", (int)strcspn(at, "\n"), at);
+	snprintf(path, size, "%.*s", (int)strcspn(found, "\n"), found);
 	return true;
 }
 

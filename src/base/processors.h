@@ -5,8 +5,8 @@
 
 /*
  * Returns how many processors new threads of the calling thread have: those of its affinity, which these threads inherit, and no
- * more than the processor time that the control groups of version 2 allow (cpu.max), rounded up. At least 1. Reads some small
- * files.
+ * more than the processor time that the control groups allow (cpu.max; cpu.cfs_quota_us of version 1), rounded up. At least 1.
+ * Reads some small files.
  */
 unsigned pl_processors(void);
 

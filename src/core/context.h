@@ -69,7 +69,7 @@ struct pl_context {
 	unsigned processors;    /* of the thread that opened the context */
 	bool lanes_by_default;  /* true if the program did not set options.lanes */
 	atomic_uint wide_peers; /* peers with more lanes than the others; of the tcp fabric, which limits them */
-	atomic_uint bulk_lanes; /* lanes of all peers that are up, without the first one of each; of the tcp fabric */
+	atomic_uint bulk_lane_count; /* lanes of all peers that are up, but the first of each; of the tcp fabric */
 	atomic_uint next_engine;
 	atomic_uint greetings[PL_ENGINES_MAX]; /* connections of each engine that have not identified themselves */
 	atomic_uint next_greeting; /* index of the engine at which the search for that of the next one begins */

@@ -119,7 +119,7 @@ struct pl_fabric_ops {
 	/* Takes all messages that have arrived, before a peer that has said BYE is lost. Default: nothing. */
 	void (*take_arrived)(struct pl_endpoint *endpoint);
 	/*
-	 * Sends what waits, as far as the connection takes it. Returns true if the other end's host has all bytes that message()
+	 * Sends what waits, as far as the connection takes it. Returns true if the other end's host has all messages that message()
 	 * has taken. Called again and again before this end closes the peer. Default: true.
 	 */
 	bool (*send_last)(struct pl_endpoint *endpoint);

@@ -45,8 +45,10 @@ static bool has_sent_last(struct pl_peer *peer)
 	/* The fabric sends, also if it has ended no message yet. */
 	if (peer->ops->send_last && !peer->ops->send_last(peer->endpoint))
 		return false;
-	return !any_sends_message(peer) && pl_channel_unsent(&peer->channel) == 0 &&
-	       (!peer->sent_by_control || pl_socket_is_acknowledged(peer->channel.stream.fd));
+	if (any_sends_message(peer))
+		return false;
+	return !peer->sent_by_control ||
+	       (pl_channel_unsent(&peer->channel) == 0 && pl_socket_is_acknowledged(peer->channel.stream.fd));
 }
 
 void pl_peer_send_last(struct pl_peer *peer, uint64_t until)

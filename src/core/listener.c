@@ -429,6 +429,7 @@ void pl_listener_close(struct pl_listener *listener)
 {
 	struct pl_context *context;
 	struct pl_list peers, accepts;
+	uint64_t until;
 
 	if (!listener || pl_context_forked(listener->context))
 		return;
@@ -457,11 +458,12 @@ void pl_listener_close(struct pl_listener *listener)
 	}
 	pl_engine_unlock(listener->engine);
 	pl_greetings_clear(listener);
+	until = pl_close_end();
 	while (!pl_list_empty(&peers)) {
 		struct pl_peer *peer = pl_list_first(&peers, struct pl_peer, backlog_link);
 
 		pl_list_remove(&peer->backlog_link);
-		pl_peer_destroy(peer, pl_close_end(), -ECANCELED, NULL);
+		pl_peer_destroy(peer, until, -ECANCELED, NULL);
 	}
 	pl_listener_put(listener);
 }

@@ -20,18 +20,18 @@
 
 /* Files of the memory controller, in the two versions of control groups. */
 static const struct group_version {
-	const char *mark;      /* for pl_control_group_find() */
+	const char *controller; /* for pl_control_group_find() */
 	const char *folder;    /* the root group */
 	const char *limits[2]; /* beyond the first one the kernel ends processes, beyond the second one it slows them */
 	const char *used;      /* includes the page cache */
 	const char *cache[3];  /* lines of memory.stat: pages that the kernel frees before it ends a process */
 } versions[] = {
-	{ ":memory:",
+	{ "memory",
 	  "/sys/fs/cgroup/memory",
 	  { "memory.limit_in_bytes" },
 	  "memory.usage_in_bytes",
 	  { "total_inactive_file", "total_active_file" } },
-	{ PL_CONTROL_GROUP_2,
+	{ "",
 	  "/sys/fs/cgroup",
 	  { "memory.max", "memory.high" },
 	  "memory.current",
@@ -124,7 +124,7 @@ static uint64_t read_groups_room(const char *root, const struct group_version *v
 	struct group group = { root, version, path };
 	uint64_t room = UINT64_MAX, one;
 
-	if (!pl_control_group_find(root, version->mark, path, sizeof(path)))
+	if (!pl_control_group_find(root, version->controller, path, sizeof(path)))
 		return UINT64_MAX;
 	do {
 		one = read_group_room(&group);

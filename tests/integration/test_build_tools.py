@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""tools/setup and tools/configure: packages that a build needs, and parts that it leaves out."""
+"""tools/setup, tools/configure, tools/run-tests: packages of a build, parts that it leaves out, builds ahead of tests."""
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import re
@@ -26,3 +28,16 @@ def test_configure_tells_what_the_build_leaves_out(tmp_path):
     assert done.returncode == 0 and done.stdout.splitlines() == ['configuring build', 'left out: the package'], done
     said = re.findall(r"message\('(left out: [^']*)'\)", (ROOT / 'bindings/python/meson.build').read_text())
     assert len(said) == 1 and 'python3-dev' in said[0]
+
+
+def test_a_build_ahead_goes_on_after_a_folder_that_cannot_be_configured(tmp_path, monkeypatch):
+    loader = importlib.machinery.SourceFileLoader('run_tests', str(ROOT / 'tools/run-tests'))
+    tool = importlib.util.module_from_spec(importlib.util.spec_from_loader('run_tests', loader))
+    monkeypatch.setattr('sys.dont_write_bytecode', True)
+    loader.exec_module(tool)
+    (tmp_path / 'tools').mkdir()
+    (tmp_path / 'tools/configure').write_text('#!/bin/sh\necho $1 >> configured\n[ $1 != build-asan ]\n')
+    (tmp_path / 'tools/configure').chmod(0o755)
+    monkeypatch.setattr(tool, 'ROOT', str(tmp_path))
+    tool.Ahead(['asan', 'clang']).run()
+    assert (tmp_path / 'configured').read_text().split() == ['build-asan', 'build-clang']

@@ -464,6 +464,37 @@ void test_departed(void *)
 		check(other.notice().second == std::string(2000 + i, (char)('A' + i)));
 }
 
+/* An agent that leaves many others, which take no notifications, waits once for all of them. */
+void test_leaving(void *)
+{
+	/* More than a connection takes. */
+	const int agents = 80, notices = 1100;
+	stranger silent;
+	pl_region *region;
+	peerlane_nixl::agent_card card;
+	char address[80], token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	uint64_t started;
+
+	check_ok(pl_listen(silent.context, "127.0.0.1:0", &silent.listener, nullptr), nullptr);
+	pl_listener_address(silent.listener, address, sizeof(address));
+	check_ok(pl_region_allocate(silent.context, 64, PL_ACCESS_READ, &region, nullptr), nullptr);
+	check_ok(pl_region_share(region, nullptr, token, &length, nullptr), nullptr);
+	card.addresses = { address };
+	card.token.assign(token, length);
+	{
+		stand_in agent("one", parameters());
+		for (int i = 0; i < agents; i++) {
+			std::string name = "silent " + std::to_string(i);
+			check_number(agent.engine->loadRemoteConnInfo(name, encode(card)), NIXL_SUCCESS);
+			for (int k = 0; k < notices; k++)
+				check_number(agent.engine->genNotif(name, "n"), NIXL_SUCCESS);
+		}
+		started = clock_now();
+	}
+	check(clock_now() - started < SLACK);
+}
+
 /* An agent to which this one connects cannot speak in the name of another one. */
 void test_false_name(void *)
 {

@@ -9,6 +9,7 @@
 void test_announcements(void *argument);
 void test_busy(void *argument);
 void test_departed(void *argument);
+void test_leaving(void *argument);
 void test_ending(void *argument);
 void test_false_name(void *argument);
 void test_slow_close(void *argument);

@@ -456,6 +456,7 @@ int main()
 		{ "announcements", test_announcements, nullptr, 30 },
 		{ "notice_memory", test_notice_memory, nullptr, 60 },
 		{ "departed", test_departed, nullptr, 30 },
+		{ "leaving", test_leaving, nullptr, 60 },
 		{ "identities", test_identities, nullptr, 60 },
 		{ "false_name", test_false_name, nullptr, 30 },
 		{ "keys", test_keys, nullptr, 60 },

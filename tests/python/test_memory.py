@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import gc
 import mmap
+import pickle
 import resource
 import sys
 import threading
@@ -93,7 +94,8 @@ def test_members_of_ctypes_that_are_objects_are_refused(local):
     for kind in (Simple, Either, Packed, Derived, Holder, Named, Either * 2, Packed * 2, Derived * 2, (Holder * 2) * 2,
                  Named * 2):
         memory = kind()
-        for given in (memory, memoryview(memory), memoryview(memory)[:1] if memoryview(memory).ndim else memory):
+        for given in (memory, memoryview(memory), memoryview(memory)[:1] if memoryview(memory).ndim else memory,
+                      pickle.PickleBuffer(memory)):
             for call in (local.near.register, local.peer.send, region.copy_in, region.copy_out):
                 with pytest.raises(pl.BufferRefused, match='objects') as caught:
                     call(given)

@@ -9,6 +9,7 @@
 
 #include "core/fabric.h"
 #include "scenarios/silent.h"
+#include "support/full_channel.h"
 
 #define MESSAGE PL_SEND_COPY_MAX
 /* More than the window, and more bytes than sockets take. */
@@ -300,6 +301,28 @@ static void close_unsent(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
+/* Without messages a close does not wait, although the other end takes nothing: neither writes, nor what the control channel has. */
+static void close_without_messages(struct scenario_environment *environment)
+{
+	struct silent silent;
+	struct pl_error error;
+
+	silent_open(environment, &silent, silent_size(environment));
+	for (unsigned i = 0; i < 2; i++) {
+		const struct pl_transfer all = { silent.remote, 0, silent.near.region, 0, silent.near.length };
+
+		check_ok(pl_write(silent.near_peer, &all, NULL, NULL, &error), &error);
+	}
+	pl_engine_lock(silent.near_peer->home);
+	full_channel_fill(silent.near_peer);
+	pl_engine_unlock(silent.near_peer->home);
+	pl_peer_send_last(silent.near_peer, pl_now() + AMPLE_TIME);
+	/* A wait would have ended with the connection, whose kernel waits for acknowledgements for a shorter time. */
+	check_number(atomic_load(&silent.near_peer->state), PL_PEER_UP);
+	check(!atomic_load(&silent.near_peer->ending));
+	silent_close(&silent);
+}
+
 /* Both ends have full sockets, and close at the same time: each reads the other one's messages. */
 static void close_both_ends(struct scenario_environment *environment)
 {
@@ -353,6 +376,7 @@ const struct scenario close_message_scenarios[] = {
 	{ "close-notifying", close_notifying, 0 },
 	{ "close-notifying-small", close_notifying_small, 0 },
 	{ "close-unsent", close_unsent, 0 },
+	{ "close-without-messages", close_without_messages, 0 },
 	{ "close-both-ends", close_both_ends, 0 },
 	{ "close-many-unsent", close_many_unsent, 0 },
 	{ NULL, NULL, 0 },

@@ -29,7 +29,7 @@ ssize_t recv(int fd, void *bytes, size_t length, int flags)
 
 	if (!next)
 		next = (ssize_t(*)(int, void *, size_t, int))dlsym(RTLD_NEXT, "recv");
-	got = next(fd, bytes, length, flags);
+	got = atomic_load(&next)(fd, bytes, length, flags);
 	if (fd == atomic_load(&watched) && got > (ssize_t)atomic_load(&most))
 		atomic_store(&most, (size_t)got);
 	return got;

@@ -35,16 +35,16 @@ static ssize_t refuse(void)
 /* These replace the functions of the C library in this program. */
 ssize_t send(int fd, const void *bytes, size_t length, int flags)
 {
-	static ssize_t (*next)(int, const void *, size_t, int);
+	static ssize_t (*_Atomic next)(int, const void *, size_t, int);
 
 	if (!next)
 		next = (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
-	return fd == watched && full ? refuse() : next(fd, bytes, length, flags);
+	return fd == watched && full ? refuse() : atomic_load(&next)(fd, bytes, length, flags);
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-	static ssize_t (*next)(int, const struct msghdr *, int);
+	static ssize_t (*_Atomic next)(int, const struct msghdr *, int);
 	struct iovec begin = { message->msg_iov->iov_base, PL_FRAME_HEADER / 3 };
 	const struct iovec *end = &message->msg_iov[message->msg_iovlen - 1];
 	struct msghdr limited = *message;
@@ -53,7 +53,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	if (!next)
 		next = (ssize_t(*)(int, const struct msghdr *, int))dlsym(RTLD_NEXT, "sendmsg");
 	if (fd != watched)
-		return next(fd, message, flags);
+		return atomic_load(&next)(fd, message, flags);
 	if (full)
 		return refuse();
 	full = fills;
@@ -61,7 +61,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		limited.msg_iov = &begin;
 		limited.msg_iovlen = 1;
 	}
-	sent = next(fd, &limited, flags);
+	sent = atomic_load(&next)(fd, &limited, flags);
 	if (sent > (ssize_t)longest) {
 		longest = (size_t)sent;
 		pl_frame_decode((uint8_t *)end->iov_base + end->iov_len - PL_FRAME_HEADER, &ending);

@@ -53,7 +53,7 @@ int epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_event *event)
 		next = (int (*)(int, int, int, struct epoll_event *))dlsym(RTLD_NEXT, "epoll_ctl");
 	if (atomic_load(&poster) == pl_thread_self())
 		atomic_fetch_add(&watched_by_poster, 1);
-	return next(epoll_fd, operation, fd, event);
+	return atomic_load(&next)(epoll_fd, operation, fd, event);
 }
 
 struct rig {

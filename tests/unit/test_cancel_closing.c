@@ -226,7 +226,7 @@ int epoll_wait(int fd, struct epoll_event *events, int count, int timeout)
 		atomic_store(&is_late, true);
 		usleep(100);
 	}
-	return next(fd, events, count, timeout);
+	return atomic_load(&next)(fd, events, count, timeout);
 }
 
 /* Returns when the engine's thread is late, until late_fd is -1. */

@@ -34,7 +34,7 @@ int getsockopt(int fd, int level, int option, void *value, socklen_t *length)
 
 	if (!next)
 		next = (int (*)(int, int, int, void *, socklen_t *))dlsym(RTLD_NEXT, "getsockopt");
-	rc = next(fd, level, option, value, length);
+	rc = atomic_load(&next)(fd, level, option, value, length);
 	if (rc == 0 && level == IPPROTO_TCP && option == TCP_INFO && *length == sizeof(struct tcp_info))
 		((struct tcp_info *)value)->tcpi_min_rtt = round_trip;
 	return rc;

@@ -30,7 +30,7 @@ int epoll_wait(int fd, struct epoll_event *events, int count, int timeout)
 		call();
 	atomic_fetch_add(&sleeps, timeout < 0);
 	atomic_store(&in_sleep, timeout < 0);
-	found = next(fd, events, count, timeout);
+	found = atomic_load(&next)(fd, events, count, timeout);
 	atomic_store(&in_sleep, false);
 	return found;
 }

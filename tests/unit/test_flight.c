@@ -68,7 +68,7 @@ static uint32_t ahead_of(unsigned lanes, uint64_t waiting, unsigned all, struct 
 	static struct tcp_endpoint endpoint;
 
 	context.processors = 16;
-	context.bulk_lanes = all;
+	context.bulk_lane_count = all;
 	endpoint.context = &context;
 	endpoint.lanes_up = lanes;
 	endpoint.waiting = lanes * waiting;

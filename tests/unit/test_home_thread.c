@@ -55,7 +55,7 @@ int epoll_wait(int fd, struct epoll_event *events, int count, int timeout)
 		next = (int (*)(int, struct epoll_event *, int, int))dlsym(RTLD_NEXT, "epoll_wait");
 	if (timeout < 0 && atomic_load(&home_thread) == (unsigned long)pthread_self())
 		atomic_fetch_add(&home_sleeps, 1);
-	return next(fd, events, count, timeout);
+	return atomic_load(&next)(fd, events, count, timeout);
 }
 
 struct rig {

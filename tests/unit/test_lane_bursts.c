@@ -60,7 +60,7 @@ ssize_t send(int fd, const void *bytes, size_t length, int flags)
 		next = (ssize_t(*)(int, const void *, size_t, int))next_of("send");
 	if (fd == atomic_load(&watched))
 		flags &= ~MSG_DONTWAIT;
-	return is_full(fd) ? -1 : note_sent(fd, next(fd, bytes, length, flags));
+	return is_full(fd) ? -1 : note_sent(fd, atomic_load(&next)(fd, bytes, length, flags));
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
@@ -71,7 +71,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		next = (ssize_t(*)(int, const struct msghdr *, int))next_of("sendmsg");
 	if (fd == atomic_load(&watched))
 		flags &= ~MSG_DONTWAIT;
-	return is_full(fd) ? -1 : note_sent(fd, next(fd, message, flags));
+	return is_full(fd) ? -1 : note_sent(fd, atomic_load(&next)(fd, message, flags));
 }
 
 ssize_t recv(int fd, void *bytes, size_t length, int flags)
@@ -81,7 +81,7 @@ ssize_t recv(int fd, void *bytes, size_t length, int flags)
 	if (!next)
 		next = (ssize_t(*)(int, void *, size_t, int))next_of("recv");
 	note_look(fd);
-	return next(fd, bytes, length, flags);
+	return atomic_load(&next)(fd, bytes, length, flags);
 }
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags)
@@ -91,7 +91,7 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 	if (!next)
 		next = (ssize_t(*)(int, struct msghdr *, int))next_of("recvmsg");
 	note_look(fd);
-	return next(fd, message, flags);
+	return atomic_load(&next)(fd, message, flags);
 }
 
 static const struct setting setting = {

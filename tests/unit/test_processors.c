@@ -136,6 +136,36 @@ static void test_tightest_limit(void **state)
 	assert_int_equal(pl_processors_below(root), 3);
 }
 
+static void check_limit_1(const char *quota, const char *period, unsigned wanted)
+{
+	write_root_file("sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us", quota);
+	write_root_file("sys/fs/cgroup/cpu/pod/cpu.cfs_period_us", period);
+	assert_int_equal(pl_processors_below(root), wanted);
+}
+
+/* Version 1, also beside a hierarchy of version 2 without this controller. */
+static void test_version_1(void **state)
+{
+	(void)state;
+	write_root_file("proc/self/cgroup", "5:cpuset:/other\n4:cpuacct,cpu:/pod\n1:name=cpu:/other\n0::/\n");
+	write_root_file("sys/fs/cgroup/cpu/other/cpu.cfs_quota_us", "100000\n");
+	write_root_file("sys/fs/cgroup/cpu/other/cpu.cfs_period_us", "100000\n");
+	assert_int_equal(pl_processors_below(root), 64);
+	check_limit_1("-1\n", "100000\n", 64);
+	check_limit_1("250000\n", "100000\n", 3);
+	check_limit_1("1000\n", "100000\n", 1);
+	check_limit_1("250000\n", "0\n", 64);
+	check_limit_1("250000\n", "", 64);
+	check_limit_1("800000\n", "100000\n", 8);
+	/* In a container the path is that of the host, and only the container's group is there. */
+	write_root_file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n");
+	write_root_file("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+	write_root_file("proc/self/cgroup", "4:cpu,cpuacct:/docker/0123\n");
+	assert_int_equal(pl_processors_below(root), 2);
+	write_root_file("proc/self/cgroup", "4:cpu,cpuacct\n4\n\n:cpu\n");
+	assert_int_equal(pl_processors_below(root), 64);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,6 +173,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_no_affinity, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_group, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_tightest_limit, open_root, remove_root),
+		cmocka_unit_test_setup_teardown(test_version_1, open_root, remove_root),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

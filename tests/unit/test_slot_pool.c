@@ -6,11 +6,12 @@
 
 #define SLOTS 16u
 
-static int pin_nothing(const struct pl_memory *memory, void *address, size_t length, void **holder)
+static int pin_nothing(const struct pl_memory *memory, void *address, size_t length, bool read_only, void **holder)
 {
 	(void)memory;
 	(void)address;
 	(void)length;
+	(void)read_only;
 	*holder = NULL;
 	return 0;
 }
@@ -21,11 +22,12 @@ static void unpin_nothing(void *holder, void *address)
 	(void)address;
 }
 
-static int pin_refused(const struct pl_memory *memory, void *address, size_t length, void **holder)
+static int pin_refused(const struct pl_memory *memory, void *address, size_t length, bool read_only, void **holder)
 {
 	(void)memory;
 	(void)address;
 	(void)length;
+	(void)read_only;
 	(void)holder;
 	return -ENOMEM;
 }

@@ -73,16 +73,17 @@ static bool py_type_has_objects(PyObject *array)
 
 /*
  * Asks types of ctypes for members that are objects. Their formats leave out the members of unions, of packed structures
- * and of base classes. A format that begins with a byte order is that of simple elements. Returns -1 with an exception.
+ * and of base classes. A format that begins with a byte order is that of simple elements. pickle.PickleBuffer hands on the
+ * buffer of another object, which the view names. Returns -1 with an exception.
  */
-static int py_members_have_objects(PyObject *object, const char *format)
+static int py_members_have_objects(const Py_buffer *view)
 {
 	PyObject *source, *memory = NULL, *found = NULL;
 	int objects = 0;
 
-	if (*format == '<' || *format == '>')
+	if (!view->obj || *view->format == '<' || *view->format == '>')
 		return 0;
-	source = PyMemoryView_Check(object) ? PyObject_GetAttrString(object, "obj") : Py_NewRef(object);
+	source = PyMemoryView_Check(view->obj) ? PyObject_GetAttrString(view->obj, "obj") : Py_NewRef(view->obj);
 	if (!source)
 		return -1;
 	/* Types of ctypes have types of their own. */
@@ -110,7 +111,7 @@ int py_buffer_check_elements(struct py_state *state, PyObject *object)
 		objects = py_type_has_objects(object);
 	} else {
 		if (view.format)
-			objects = py_format_has_objects(view.format) ? 1 : py_members_have_objects(object, view.format);
+			objects = py_format_has_objects(view.format) ? 1 : py_members_have_objects(&view);
 		PyBuffer_Release(&view);
 	}
 	if (objects > 0)

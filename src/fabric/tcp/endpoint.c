@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "control/socket_io.h"
 #include "fabric/tcp/tcp.h"
 
 static const char visibility[] =
@@ -307,10 +306,7 @@ static bool tcp_send_last(struct pl_endpoint *base)
 	struct tcp_lane *lane = tcp_endpoint_of(base)->lanes[0];
 
 	tcp_lane_flush(lane);
-	if (lane->state != TCP_LANE_UP)
-		return true;
-	return pl_list_empty(&lane->queue) && !pl_stream_unsent(&lane->stream) &&
-	       (lane->acked == lane->sequence || pl_socket_is_acknowledged(lane->stream.fd));
+	return lane->state != TCP_LANE_UP || tcp_lane_has_sent_messages(lane);
 }
 
 static void tcp_lane_request_sweep(struct tcp_lane *lane)

@@ -14,6 +14,7 @@
 #define JOINING_FROM 4u
 /* Chunks do not join if fewer fit into a slot. */
 #define CHUNKS_FROM 4u
+
 /* Chunks side by side of one segment. endpoint->lock protects all members until the last chunk has arrived. */
 struct tcp_joint {
 	struct pl_operation *operation; /* each missing chunk holds a pending count of it */

@@ -449,6 +449,7 @@ static void lane_drop_accepted(struct tcp_lane *lane)
 void tcp_lane_shut(struct tcp_lane *lane)
 {
 	tcp_lane_ignore_rate(lane);
+	tcp_lane_drop_answers(lane);
 	/* No later round sends what a pause between two bursts leaves. */
 	do {
 		lane->paused = false;

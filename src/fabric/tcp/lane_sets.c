@@ -26,14 +26,14 @@ void tcp_lane_joins(struct tcp_lane *lane)
 {
 	atomic_fetch_or(&lane->endpoint->bulk_lanes, lane_bit(lane));
 	atomic_fetch_add(&lane->endpoint->lanes_up, 1);
-	atomic_fetch_add(&lane->endpoint->context->bulk_lanes, lane->index != 0);
+	atomic_fetch_add(&lane->endpoint->context->bulk_lane_count, lane->index != 0);
 }
 
 void tcp_lane_leaves(struct tcp_lane *lane)
 {
 	atomic_fetch_and(&lane->endpoint->bulk_lanes, ~lane_bit(lane));
 	atomic_fetch_sub(&lane->endpoint->lanes_up, 1);
-	atomic_fetch_sub(&lane->endpoint->context->bulk_lanes, lane->index != 0);
+	atomic_fetch_sub(&lane->endpoint->context->bulk_lane_count, lane->index != 0);
 }
 
 uint64_t tcp_wake_lanes(struct tcp_endpoint *endpoint, unsigned set, bool asleep, uint64_t most)

@@ -56,7 +56,7 @@ static inline uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, const
 static inline uint32_t tcp_lane_ahead(const struct tcp_endpoint *endpoint, const struct tcp_work *work)
 {
 	unsigned lanes = PL_MAX(atomic_load(&endpoint->lanes_up), 1u);
-	unsigned all = atomic_load(&endpoint->context->bulk_lanes);
+	unsigned all = atomic_load(&endpoint->context->bulk_lane_count);
 	uint32_t share = tcp_lane_share(endpoint, work);
 	uint64_t most = TCP_LANE_READ_AHEAD;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Decides when a lane's queued pieces are sent, and by which thread; acknowledgements, on which that depends. */
+#include "control/socket_io.h"
 #include "core/bulk_sender.h"
 #include "fabric/tcp/tcp.h"
 
@@ -127,4 +128,27 @@ void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count)
 		if (operation)
 			pl_operation_pending_done(operation);
 	}
+}
+
+static bool is_of_message(const struct tcp_piece *piece)
+{
+	return piece->frame.type == PL_FRAME_EAGER || piece->frame.type == PL_FRAME_RENDEZVOUS ||
+	       piece->frame.type == PL_FRAME_NOTIFY || piece->frame.type == PL_FRAME_FINISH;
+}
+
+bool tcp_lane_has_sent_messages(const struct tcp_lane *lane)
+{
+	uint32_t unacked = lane->sequence - lane->acked;
+
+	/* The counted frames without WRITEs. These, and answers, may never end, and their bytes may stay in the socket. */
+	pl_list_for_each(at, &lane->queue) {
+		const struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
+
+		if (is_of_message(piece))
+			return false;
+		unacked -= piece->frame.type == PL_FRAME_WRITE && piece->header_final;
+	}
+	pl_list_for_each(at, &lane->unacked)
+		unacked--;
+	return !unacked || (!pl_stream_unsent(&lane->stream) && pl_socket_is_acknowledged(lane->stream.fd));
 }

@@ -283,3 +283,45 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 	pl_key_release(key);
 	return piece ? 0 : -ENOMEM;
 }
+
+/* A final header has told the other end's frames as placed, so an acknowledgement goes in its place. */
+static void make_acknowledgement(struct tcp_piece *piece)
+{
+	piece->frame = (struct pl_frame){ .type = PL_FRAME_ACK, .ack = piece->frame.ack };
+	piece->payload = NULL;
+	piece->length = 0;
+}
+
+static void drop_answer(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	if (!piece->header_final) {
+		lane->queued -= tcp_piece_size(piece);
+		tcp_piece_free(lane, piece);
+		return;
+	}
+	lane->queued -= piece->length;
+	pl_key_release(piece->key);
+	piece->key = NULL;
+	make_acknowledgement(piece);
+	if (piece->trailer)
+		make_acknowledgement(piece->trailer);
+	piece->trailer = NULL;
+}
+
+void tcp_lane_drop_answers(struct tcp_lane *lane)
+{
+	pl_list_for_each_safe(at, next, &lane->waiting) {
+		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
+
+		if (piece->frame.type != PL_FRAME_DATA)
+			continue;
+		lane->staging -= piece->length;
+		tcp_piece_free(lane, piece);
+	}
+	pl_list_for_each_safe(at, next, &lane->queue) {
+		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
+
+		if (piece->frame.type == PL_FRAME_DATA && !piece->sent)
+			drop_answer(lane, piece);
+	}
+}

@@ -402,6 +402,8 @@ void tcp_lane_batch_ended(struct pl_batch_end *end);
 /* Acknowledges placed frames whose acknowledgement was not sent. */
 void tcp_lane_ack(struct tcp_lane *lane);
 void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
+/* Lane 0: true if the other end's host has all frames of messages that were queued. */
+bool tcp_lane_has_sent_messages(const struct tcp_lane *lane);
 
 /* behind.c: notifications behind their data */
 /*
@@ -488,6 +490,8 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame);
 void tcp_serve_data_sent(struct tcp_lane *lane, struct tcp_piece *piece);
 /* Queues that frame behind DATA that is being gathered, so that one system call sends both. */
 void tcp_serve_trail_data(struct tcp_lane *lane, struct tcp_piece *piece);
+/* Drops the answers of which nothing was sent: at the end of a lane, an end that reads fast could have all their bytes sent. */
+void tcp_lane_drop_answers(struct tcp_lane *lane);
 /* Turns that frame into a refusal. No byte of it was sent. */
 void tcp_trailer_fail(struct tcp_piece *trailer, enum pl_wire_status status);
 int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);

@@ -12,9 +12,11 @@
 #define GATHER_BYTES (2u << 20)
 /*
  * A lane that has sent this many bytes looks for answers, and lets its engine look at other sockets, before it sends more. Where engines
- * do not poll, processors are few, and each further round costs more than the other end waits.
+ * do not poll, processors are few, and each further round costs more than the other end waits: there only an end that takes bytes as
+ * fast as this one sends has a limit, as it would have the engine for itself.
  */
 #define FLUSH_BYTES (512u << 10)
+#define FLUSH_BYTES_MOST (16u << 20)
 /* Most freed pieces that a lane keeps for reuse. */
 #define SPARE_MAX 256
 
@@ -374,7 +376,7 @@ void tcp_lane_flush(struct tcp_lane *lane)
 				break;
 			continue;
 		}
-		if (sent == 0 && total >= FLUSH_BYTES && lane->engine->poll_time) {
+		if (sent == 0 && total >= FLUSH_BYTES && (lane->engine->poll_time || total >= FLUSH_BYTES_MOST)) {
 			lane->paused = true;
 			pl_source_hand_over(&lane->source);
 			break;
