@@ -8,6 +8,7 @@
 
 #include "cmd/common/cli.h"
 #include "cmd/common/units.h"
+#include "stream/ring.h"
 
 int stream_number_parse(const char *text, uint64_t least, uint64_t most, uint64_t *number)
 {
@@ -66,4 +67,17 @@ int stream_overflow_parse(const char *text, enum pl_overflow *overflow)
 		}
 	}
 	return -EINVAL;
+}
+
+void stream_source_check(const struct stream_source *source, const struct argp_state *state)
+{
+	struct cli_hint_command list;
+
+	if (!source->address)
+		argp_error(state, "the ADDRESS of a publisher is missing");
+	if (!source->name)
+		argp_error(state, "the NAME of a stream is missing; `%s` lists the names",
+			   cli_hint_command(&list, "streams", &source->common, source->address));
+	if (!pl_stream_name_valid(source->name))
+		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", source->name);
 }

@@ -3,7 +3,6 @@
 #include "cmd/common/units.h"
 #include "cmd/stream/options_text.h"
 #include "cmd/stream/record.h"
-#include "stream/ring.h"
 
 enum {
 	OPTION_TO = 0x200,
@@ -65,15 +64,7 @@ static void parse_record_argument(struct record_options *options, const char *ar
 
 static void check_record_arguments(const struct record_options *options, struct argp_state *state)
 {
-	struct cli_hint_command list;
-
-	if (!options->source.address)
-		argp_error(state, "the ADDRESS of a publisher is missing");
-	if (!options->source.name)
-		argp_error(state, "the NAME of a stream is missing; `%s` lists the names",
-			   cli_hint_command(&list, "streams", &options->source.common, options->source.address));
-	if (!pl_stream_name_valid(options->source.name))
-		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->source.name);
+	stream_source_check(&options->source, state);
 	if (!options->to)
 		argp_error(state, "the file is missing: add --to, such as --to %s.plrec", options->source.name);
 }

@@ -37,13 +37,10 @@ static void print_record_text(const struct record *record, const struct pl_accou
 	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
 	struct wrap_line line = { .length = 0 };
 
-	wrap_line_add(&line,
-		      "%llu of %llu frame%s, %s, %s; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu",
-		      (unsigned long long)record->used.frames, (unsigned long long)(record->used.frames + lost),
-		      cli_plural(record->used.frames + lost), cli_format_bytes(bytes, record->bytes),
-		      cli_format_rate(rate, record->bytes, span), (unsigned long long)lost,
-		      (unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
-		      (unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
+	wrap_line_add(&line, "%llu of %llu frame%s, %s, %s; ", (unsigned long long)record->used.frames,
+		      (unsigned long long)(record->used.frames + lost), cli_plural(record->used.frames + lost),
+		      cli_format_bytes(bytes, record->bytes), cli_format_rate(rate, record->bytes, span));
+	stream_accounts_add_lost(&line, accounts);
 	if (accounts->aborted)
 		wrap_line_add(&line, "; aborted %llu", (unsigned long long)accounts->aborted);
 	if (record->reconnects)

@@ -73,17 +73,7 @@ static void parse_relay_argument(struct subscribe_options *upstream, const char 
 
 static void check_relay_arguments(const struct relay_options *options, struct argp_state *state)
 {
-	const struct subscribe_options *upstream = &options->upstream;
-	struct cli_hint_command list;
-
-	if (!upstream->source.address)
-		argp_error(state, "the ADDRESS of a publisher is missing");
-	if (!upstream->source.name)
-		argp_error(state, "the NAME of a stream is missing; `%s` lists the names",
-			   cli_hint_command(&list, "streams", &upstream->source.common, upstream->source.address));
-	if (!pl_stream_name_valid(upstream->source.name))
-		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'",
-			   upstream->source.name);
+	stream_source_check(&options->upstream.source, state);
 	if (options->name && !pl_stream_name_valid(options->name))
 		argp_error(state, "--name takes 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->name);
 	if (options->patience && !options->allow_block)

@@ -133,13 +133,10 @@ static int print_content_json(const struct replay *replay, const struct content 
 
 static void print_accounts(const struct pl_accounts *accounts)
 {
-	uint64_t lost = stream_accounts_lost(accounts);
 	struct wrap_line line = { .length = 0 };
 
-	wrap_line_add(&line, "lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu; aborted %llu",
-		      (unsigned long long)lost, (unsigned long long)accounts->dropped,
-		      (unsigned long long)accounts->rejected, (unsigned long long)accounts->lapped,
-		      (unsigned long long)accounts->missed, (unsigned long long)accounts->aborted);
+	stream_accounts_add_lost(&line, accounts);
+	wrap_line_add(&line, "; aborted %llu", (unsigned long long)accounts->aborted);
 	wrap_line_print(&line, stdout);
 }
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/stream/stream_accounts.h"
 
-#include "cmd/common/cli.h"
-
 void stream_used_add(struct stream_used *used, const struct pl_frame_info *frame)
 {
 	used->frames++;

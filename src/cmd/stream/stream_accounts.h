@@ -5,6 +5,8 @@
 
 #include <peerlane/stream.h>
 
+#include "cmd/common/cli.h"
+
 /* Frames of one instance of a stream that a command has used. Begins zeroed. */
 struct stream_used {
 	uint64_t frames;
@@ -20,9 +22,11 @@ void stream_used_add(struct stream_used *used, const struct pl_frame_info *frame
  * `dropped` first, then off `rejected`, `lapped` and `missed`. `every`: as in struct pl_subscriber_options.
  */
 void stream_accounts_cut(struct pl_accounts *accounts, const struct stream_used *used, uint64_t every);
-/* Prints a warning and a remedy if the queue of the command was full (accounts_warning.c). */
+/* Prints a warning and a remedy if the queue of the command was full (accounts_text.c). */
 void stream_accounts_warn(const struct pl_accounts *accounts);
 /* Returns the frames that were lost. */
 uint64_t stream_accounts_lost(const struct pl_accounts *accounts);
+/* Adds the lost frames of each kind to a line of results (accounts_text.c). */
+void stream_accounts_add_lost(struct wrap_line *line, const struct pl_accounts *accounts);
 
 #endif

@@ -5,7 +5,6 @@
 #include "cmd/common/units.h"
 #include "cmd/stream/options_text.h"
 #include "cmd/stream/subscribe.h"
-#include "stream/ring.h"
 
 enum {
 	OPTION_START = 0x200,
@@ -77,15 +76,7 @@ static void parse_subscribe_argument(struct subscribe_options *options, const ch
 
 static void check_subscribe_arguments(const struct subscribe_options *options, struct argp_state *state)
 {
-	struct cli_hint_command list;
-
-	if (!options->source.address)
-		argp_error(state, "the ADDRESS of a publisher is missing");
-	if (!options->source.name)
-		argp_error(state, "the NAME of a stream is missing; `%s` lists the names",
-			   cli_hint_command(&list, "streams", &options->source.common, options->source.address));
-	if (!pl_stream_name_valid(options->source.name))
-		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->source.name);
+	stream_source_check(&options->source, state);
 	if (options->snapshot && !snapshot_path_valid(options->snapshot))
 		argp_error(state, "--snapshot takes the name of a .png or .npy file, not '%s'", options->snapshot);
 	if (options->source.stream.in_place && options->source.stream.overflow == PL_OVERFLOW_DROP_NEWEST)

@@ -116,13 +116,10 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 	struct wrap_line line = { .length = 0 };
 	unsigned subscribers, demoted;
 
-	wrap_line_add(&line, "%llu of %llu frame%s, %s, %s", (unsigned long long)subscribe->frames,
+	wrap_line_add(&line, "%llu of %llu frame%s, %s, %s; ", (unsigned long long)subscribe->frames,
 		      (unsigned long long)(subscribe->frames + lost), cli_plural(subscribe->frames + lost),
 		      cli_format_bytes(bytes, subscribe->bytes), cli_format_rate(rate, subscribe->bytes, span));
-	wrap_line_add(&line, "; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu",
-		      (unsigned long long)lost, (unsigned long long)accounts->dropped,
-		      (unsigned long long)accounts->rejected, (unsigned long long)accounts->lapped,
-		      (unsigned long long)accounts->missed);
+	stream_accounts_add_lost(&line, accounts);
 	if (subscribe->in_place)
 		wrap_line_add(&line, "; in place %llu", (unsigned long long)subscribe->in_place);
 	if (accounts->aborted)

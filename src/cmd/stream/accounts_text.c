@@ -13,3 +13,11 @@ void stream_accounts_warn(const struct pl_accounts *accounts)
 			"  hint: raise --queue, or use --overflow block, which `peerlane publish --allow-block` allows",
 			(unsigned long long)full, cli_plural(full));
 }
+
+void stream_accounts_add_lost(struct wrap_line *line, const struct pl_accounts *accounts)
+{
+	wrap_line_add(line, "lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu",
+		      (unsigned long long)stream_accounts_lost(accounts), (unsigned long long)accounts->dropped,
+		      (unsigned long long)accounts->rejected, (unsigned long long)accounts->lapped,
+		      (unsigned long long)accounts->missed);
+}
