@@ -185,9 +185,9 @@ struct pl_options {
 	 */
 	unsigned rnr_timer;
 	/**
-	 * local: most multiprocessors of a GPU that the library's kernel uses, which copies the elements of a vector between
-	 * GPUs, or a GPU and locked host memory, 1 to 1,024; PL_NO_GPU_KERNEL: the library starts no kernel, and makes a copy for each element. See
-	 * docs/gpu.md. Default 0: 96.
+	 * local: most multiprocessors of a GPU that the library's kernel uses, 1 to 1,024. The kernel copies the elements of a
+	 * vector between GPUs, or between a GPU and locked host memory. PL_NO_GPU_KERNEL: the library starts no kernel, and
+	 * makes a copy for each element. See docs/gpu.md. Default 0: 96.
 	 */
 	unsigned gpu_multiprocessors;
 };

@@ -10,8 +10,7 @@
 #define PAUSE_FIRST (20 * 1000ull)
 #define PAUSE_LAST PL_NS_PER_MS
 
-/* True if a message of the program is not sent yet, or a transfer that ends with one is not done. */
-static bool sends_message(const struct pl_operation *operation)
+bool pl_operation_sends_message(const struct pl_operation *operation)
 {
 	/* Not by PL_NOTIFY, which the engine clears that sends the notification. */
 	return !operation->internal && (pl_fast_is_message(operation) || operation->notifies);
@@ -29,7 +28,7 @@ static bool any_sends_message(struct pl_peer *peer)
 	pl_list_for_each(at, &peer->operations) {
 		const struct pl_operation *operation = pl_list_entry(at, struct pl_operation, peer_link);
 
-		any = sends_message(operation) && !atomic_load(&operation->canceled);
+		any = pl_operation_sends_message(operation) && !atomic_load(&operation->canceled);
 		if (any)
 			break;
 	}
@@ -70,14 +69,11 @@ void pl_peer_send_last(struct pl_peer *peer, uint64_t until)
 	}
 }
 
-bool pl_peer_explain_unsent(const struct pl_operation *operation, struct pl_error *error)
+void pl_peer_explain_unsent(struct pl_error *error)
 {
-	if (!sends_message(operation))
-		return false;
 	pl_fail(error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL,
 		"have the other end receive all messages before this end closes the connection",
 		"the connection was closed at this end, and the message could not be sent in time");
-	return true;
 }
 
 /*

@@ -141,20 +141,21 @@ void pl_peer_fence_release(struct pl_peer *peer)
 
 static void stop_peer_operations(struct pl_peer *peer, int status, const struct pl_error *error)
 {
+	bool explains = peer->close_end && error;
 	struct pl_operation *operation;
 	struct pl_error unsent;
 	struct pl_list all;
 
+	if (explains)
+		pl_peer_explain_unsent(&unsent);
 	pl_stream_ops.peer_ended(peer);
 	/* Operations with chunks on other engines stay in the list a little longer. */
 	pl_list_init(&all);
 	pl_operations_take(peer, &all);
 	pl_peer_begin_stopping(peer);
-	while ((operation = pl_peer_operation_next(peer, &all))) {
-		bool explained = peer->close_end && error && pl_peer_explain_unsent(operation, &unsent);
-
-		pl_operation_stop(operation, status, explained ? &unsent : error);
-	}
+	while ((operation = pl_peer_operation_next(peer, &all)))
+		pl_operation_stop(operation, status,
+				  explains && pl_operation_sends_message(operation) ? &unsent : error);
 	pl_peer_end_stopping(peer);
 }
 

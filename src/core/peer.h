@@ -235,8 +235,10 @@ void pl_peer_sweep_before_end(struct pl_peer *peer);
 
 /* last_messages.c: sends the messages of an open peer that its program closes, at most until then. Without an engine's lock. */
 void pl_peer_send_last(struct pl_peer *peer, uint64_t until);
-/* Returns true, and the reason of its end, if the operation sends a message that waited until the close of its peer. */
-bool pl_peer_explain_unsent(const struct pl_operation *operation, struct pl_error *error);
+/* True if a message of the program is not sent yet, or a transfer that ends with one is not done. */
+bool pl_operation_sends_message(const struct pl_operation *operation);
+/* Sets the reason of the end of such an operation that waited until the close of its peer. */
+void pl_peer_explain_unsent(struct pl_error *error);
 /*
  * Hold the ends of all messages back while the peer is closed, so that they end in the order of posting, wherever they waited. Home,
  * before the peer's operations are stopped, and after its endpoint is closed.

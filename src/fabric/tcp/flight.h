@@ -15,7 +15,7 @@
 
 /* Times in nanoseconds. */
 struct tcp_flight {
-	bool limited;           /* the bytes are limited */
+	bool limited;           /* the lane may have only so many bytes in flight: the other end is on this host */
 	uint32_t path;          /* bytes that one lane brings in a round trip of a long path; 0: the path is short */
 	bool full;              /* true if the lane left work in the list because of them, until it looks again */
 	uint32_t bytes;         /* in flight, without headers; 0 unless `limited` */

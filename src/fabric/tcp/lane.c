@@ -116,7 +116,7 @@ static void lane_up(struct tcp_lane *lane)
 	atomic_store(&lane->missing, 0);
 	lane->retry_pause = 0;
 	pl_timer_clear(lane->engine, &lane->patience);
-	/* Machines whose engines do not poll have few processors, which run both ends of each lane in turn anyway. */
+	/* No limit where engines do not poll: few processors run both ends of each lane in turn anyway. */
 	tcp_flight_start(&lane->flight, lane->stream.fd, lane->index && lane->engine->poll_time);
 	pl_stream_use_spare(&lane->stream, &lane->engine->spare_buffers);
 	tcp_lane_joins(lane);

@@ -4,6 +4,7 @@
 #define PL_TCP_LANE_SHARE_H
 
 #include "core/work_list.h"
+#include "fabric/tcp/read_ahead.h"
 #include "fabric/tcp/tcp.h"
 
 /* Bytes of long operations, requested or in flight, of all lanes of a context together, if their threads share processors. */
@@ -65,6 +66,14 @@ static inline uint32_t tcp_lane_ahead(const struct tcp_endpoint *endpoint, const
 	if (2 * all > endpoint->context->processors)
 		most = TCP_LANES_AHEAD / all;
 	return (uint32_t)PL_MAX(PL_MIN(most, endpoint->waiting / lanes), (uint64_t)share);
+}
+
+/* True if the lane takes no more of that work with so many bytes to send, or requested. The caller holds endpoint->lock. */
+static inline bool tcp_lane_has_share(const struct tcp_lane *lane, const struct tcp_work *work, uint64_t taken)
+{
+	if (work->is_write)
+		return taken >= tcp_lane_share(lane->endpoint, work);
+	return taken >= tcp_lane_ahead(lane->endpoint, work) && !tcp_lane_reads_ahead(lane, taken);
 }
 
 /*

@@ -189,9 +189,8 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		const struct tcp_work *work = operation ? tcp_work_of(operation) : NULL;
 
 		if (!work || queued >= tcp_lane_backlog(endpoint, work->staged) ||
-		    (taken >= (work->is_write ? tcp_lane_share(endpoint, work) : tcp_lane_ahead(endpoint, work)) &&
-		     (work->is_write || !tcp_lane_reads_ahead(lane, taken))) ||
-		    (lane->slots + count >= TCP_SLOTS && work->staged) || tcp_lane_flight_is_full(lane, work, queued))
+		    tcp_lane_has_share(lane, work, taken) || (lane->slots + count >= TCP_SLOTS && work->staged) ||
+		    tcp_lane_flight_is_full(lane, work, queued))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
 		taken += chunks[count].chunk.length;

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <time.h>
 
-#include "base/base.h"
 #include "fabric/verbs/helper.h"
 
 /* Longest wait for a job. */

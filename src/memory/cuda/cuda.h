@@ -95,6 +95,8 @@ int cuda_pointer_inspect(const struct cuda_driver *driver, const void *address, 
 uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address);
 /* True if the driver knows the address as locked host memory. */
 bool cuda_pointer_is_locked(const struct cuda_driver *driver, const void *address);
+/* The same of the first and the last byte of a range. */
+bool cuda_ends_are_locked(const struct cuda_driver *driver, const void *address, size_t length);
 /* True if the range lies in host memory that was locked by one call, and thus is locked as a whole. */
 bool cuda_range_is_locked(const struct cuda_driver *driver, const void *address, size_t length);
 

@@ -245,8 +245,7 @@ static int cuda_number(const struct pl_memory *memory)
 
 static bool cuda_host_is_locked(const struct pl_memory *memory, const void *address, size_t length)
 {
-	return cuda_pointer_is_locked(cuda_memory_of(memory)->gpu->driver, address) &&
-	       cuda_pointer_is_locked(cuda_memory_of(memory)->gpu->driver, (const uint8_t *)address + length - 1);
+	return cuda_ends_are_locked(cuda_memory_of(memory)->gpu->driver, address, length);
 }
 
 static uint64_t cuda_identity(const struct pl_memory *memory)

@@ -122,11 +122,16 @@ bool cuda_pointer_is_locked(const struct cuda_driver *driver, const void *addres
 	return ask_pointer(driver, (uintptr_t)address, &answer) && answer.type == CU_MEMORYTYPE_HOST && !answer.managed;
 }
 
+bool cuda_ends_are_locked(const struct cuda_driver *driver, const void *address, size_t length)
+{
+	return cuda_pointer_is_locked(driver, address) &&
+	       cuda_pointer_is_locked(driver, (const uint8_t *)address + length - 1);
+}
+
 bool cuda_range_is_locked(const struct cuda_driver *driver, const void *address, size_t length)
 {
-	const uint8_t *first = address, *last = first + length - 1;
-	uint64_t id = cuda_buffer_id(driver, first);
+	uint64_t id = cuda_buffer_id(driver, address);
 
-	return id && cuda_buffer_id(driver, last) == id && cuda_pointer_is_locked(driver, first) &&
-	       cuda_pointer_is_locked(driver, last);
+	return id && cuda_buffer_id(driver, (const uint8_t *)address + length - 1) == id &&
+	       cuda_ends_are_locked(driver, address, length);
 }
