@@ -20,24 +20,13 @@
 
 /* -- vectors ------------------------------------------------------------------------------------------- */
 
-static struct pl_operation *post_vector(struct gpu_session *session, bool write, size_t mean)
-{
-	static struct pl_transfer transfers[GPU_VECTOR_ELEMENTS];
-	size_t count = gpu_vector_cut(session, transfers, mean);
-	struct pl_operation *operation;
-	struct pl_error error;
-
-	check_ok((write ? pl_writev : pl_readv)(session->peer, transfers, count, NULL, &operation, &error), &error);
-	return operation;
-}
-
 /* Writes by vectors until a kernel copies: those that could not begin must have left first. */
 static void await_kernel(struct gpu_session *session, size_t mean)
 {
 	struct pl_completion receipt;
 
 	do
-		complete(&session->environment, post_vector(session, true, mean), &receipt);
+		complete(&session->environment, gpu_vector_post(session, true, mean), &receipt);
 	while (!strstr(receipt.reason, KERNEL));
 }
 
@@ -45,7 +34,7 @@ static void check_vector(struct gpu_session *session, bool write, size_t mean, c
 {
 	struct pl_completion receipt;
 
-	complete(&session->environment, post_vector(session, write, mean), &receipt);
+	complete(&session->environment, gpu_vector_post(session, write, mean), &receipt);
 	check_number(receipt.route, PL_ROUTE_DIRECT);
 	check_number(receipt.bytes, SIZE);
 	if (!strstr(receipt.reason, reason))
@@ -63,11 +52,6 @@ static void check_vectors(struct gpu_session *session, size_t mean, const char *
 	pattern_check(session->buffer.bytes, SIZE, mean, 0);
 }
 
-static unsigned launched(void)
-{
-	return gpu_standin.launched ? gpu_standin.launched() : 0;
-}
-
 static void sizes(void *unused)
 {
 	static const size_t means[] = { 900, 4096, 70000, 250000 };
@@ -76,12 +60,12 @@ static void sizes(void *unused)
 
 	(void)unused;
 	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
-	before = launched();
+	before = gpu_standin_launched();
 	for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++)
 		check_vectors(&session, means[i], KERNEL);
 	/* Two kernels for vectors of many elements. */
 	if (gpu_standin.launched)
-		check_number(launched() - before, 12);
+		check_number(gpu_standin_launched() - before, 12);
 	gpu_session_close(&session);
 }
 
@@ -105,9 +89,9 @@ static void switched_off(void *unused)
 	(void)unused;
 	gpu_session_multiprocessors = PL_NO_GPU_KERNEL;
 	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
-	before = launched();
+	before = gpu_standin_launched();
 	check_vectors(&session, 70000, COPIES);
-	check_number(launched() - before, 0);
+	check_number(gpu_standin_launched() - before, 0);
 	gpu_session_close(&session);
 }
 
@@ -122,7 +106,7 @@ static void many(void *unused)
 	pattern_fill(session.buffer.bytes, SIZE, 3, 0);
 	for (unsigned i = 0; i < 75; i++) {
 		for (unsigned k = 0; k < 4; k++)
-			operations[k] = post_vector(&session, true, 250000);
+			operations[k] = gpu_vector_post(&session, true, 250000);
 		for (unsigned k = 0; k < 4; k++)
 			complete(&session.environment, operations[k], NULL);
 	}
@@ -144,7 +128,7 @@ static void in_turn(void *unused)
 	pattern_fill(session.buffer.bytes, SIZE, 4, 0);
 	gpu_standin.delay(5000);
 	for (unsigned k = 0; k < 4; k++)
-		operations[k] = post_vector(&session, true, 900);
+		operations[k] = gpu_vector_post(&session, true, 900);
 	for (unsigned k = 0; k < 4; k++) {
 		complete(&session.environment, operations[k], &receipt);
 		if (!strstr(receipt.reason, KERNEL))
@@ -172,7 +156,7 @@ static void held(void *unused)
 
 	(void)unused;
 	session_open(&session);
-	before = launched();
+	before = gpu_standin_launched();
 	pattern_fill(session.buffer.bytes, SIZE, 11, 0);
 	gpu_hold_kernels(true);
 	check_vector(&session, true, 900, COPIES);
@@ -181,7 +165,7 @@ static void held(void *unused)
 	began = pl_now();
 	for (unsigned i = 0; i < 20; i++)
 		check_vector(&session, true, 70000, COPIES);
-	check(launched() - before <= 3 + (pl_now() - began) / (10 * PL_NS_PER_MS));
+	check(gpu_standin_launched() - before <= 3 + (pl_now() - began) / (10 * PL_NS_PER_MS));
 	agent_fill(&session.agent, 13);
 	gpu_hold_kernels(false);
 	sleep_ms(20);
@@ -226,7 +210,7 @@ static void revoked(void *unused)
 	session_open(&session);
 	pattern_fill(session.buffer.bytes, SIZE, 14, 0);
 	gpu_hold_kernels(true);
-	operation = post_vector(&session, true, 70000);
+	operation = gpu_vector_post(&session, true, 70000);
 	agent_revoke(&session.agent);
 	agent_fill(&session.agent, 15);
 	rc = await(&session.environment, operation, &receipt, &error);
@@ -246,7 +230,7 @@ static void closed(void *unused)
 	session_open(&session);
 	gpu_standin_need();
 	gpu_hold_kernels(true);
-	post_vector(&session, true, 70000);
+	gpu_vector_post(&session, true, 70000);
 	pl_close(session.environment.near);
 	gpu_hold_kernels(false);
 	buffer_close_bare(&session.buffer);
@@ -293,7 +277,7 @@ static void failing_kernel(void *unused)
 	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
 	gpu_standin_need();
 	gpu_standin.fail("gather", 0, 1, 700);
-	check_status(await(&session.environment, post_vector(&session, true, 70000), &receipt, &error), -EFAULT,
+	check_status(await(&session.environment, gpu_vector_post(&session, true, 70000), &receipt, &error), -EFAULT,
 		     &error);
 	check_text(error.id, "MEMORY-UNREADABLE");
 	gpu_session_close(&session);
@@ -317,10 +301,10 @@ static void freed_memory(void *unused)
 	memory = gpu_allocate(SIZE);
 	check_ok(pl_region_register(session.environment.near, memory, SIZE, PL_ACCESS_ALL, &region, &error), &error);
 	gpu_free(memory);
-	before = launched();
+	before = gpu_standin_launched();
 	session.buffer.region = region;
-	check(await(&session.environment, post_vector(&session, true, 70000), &receipt, &error) < 0);
-	check_number(launched() - before, 0);
+	check(await(&session.environment, gpu_vector_post(&session, true, 70000), &receipt, &error) < 0);
+	check_number(gpu_standin_launched() - before, 0);
 	exit(0);
 }
 

@@ -71,17 +71,6 @@ static void host_close(struct host_session *host)
 	gpu_session_close(&host->session);
 }
 
-static struct pl_operation *post_vector(struct gpu_session *session, bool write, size_t mean)
-{
-	static struct pl_transfer transfers[GPU_VECTOR_ELEMENTS];
-	size_t count = gpu_vector_cut(session, transfers, mean);
-	struct pl_operation *operation;
-	struct pl_error error;
-
-	check_ok((write ? pl_writev : pl_readv)(session->peer, transfers, count, NULL, &operation, &error), &error);
-	return operation;
-}
-
 /* Posts blocks, half of them at the begin and half at the end of the buffer. */
 static struct pl_operation *post_ends(struct gpu_session *session, size_t block, size_t count)
 {
@@ -98,30 +87,15 @@ static struct pl_operation *post_ends(struct gpu_session *session, size_t block,
 	return operation;
 }
 
-static void finish(struct gpu_session *session, struct pl_operation *operation, const char *reason)
-{
-	struct pl_completion receipt;
-
-	complete(&session->environment, operation, &receipt);
-	check_number(receipt.route, PL_ROUTE_DIRECT);
-	if (!strstr(receipt.reason, reason))
-		check_text(receipt.reason, reason);
-}
-
 /* Writes and reads the whole buffer by vectors. */
 static void check_vectors(struct gpu_session *session, size_t mean, const char *reason)
 {
 	pattern_fill(session->buffer.bytes, SIZE, mean, 0);
-	finish(session, post_vector(session, true, mean), reason);
+	gpu_finish_direct(session, gpu_vector_post(session, true, mean), reason);
 	check(agent_matches(&session->agent, mean, 0, SIZE));
 	bytes_set(session->buffer.bytes, POISON, SIZE);
-	finish(session, post_vector(session, false, mean), reason);
+	gpu_finish_direct(session, gpu_vector_post(session, false, mean), reason);
 	pattern_check(session->buffer.bytes, SIZE, mean, 0);
-}
-
-static unsigned launched(void)
-{
-	return gpu_standin.launched ? gpu_standin.launched() : 0;
 }
 
 /* -- routes -------------------------------------------------------------------------------------------- */
@@ -133,16 +107,16 @@ static void sizes(void *side)
 	unsigned before;
 
 	host_open_locked(&host, side);
-	before = launched();
+	before = gpu_standin_launched();
 	for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++)
 		check_vectors(&host.session, means[i], KERNEL);
 	/* Two kernels for a vector of the most elements. */
 	if (gpu_standin.launched)
-		check_number(launched() - before, 10);
+		check_number(gpu_standin_launched() - before, 10);
 	/* A few elements, and large ones, are copied one by one. */
-	finish(&host.session, post_ends(&host.session, 4096, 7), COPIES);
-	finish(&host.session, post_ends(&host.session, 512 << 10, 8), KERNEL);
-	finish(&host.session, post_ends(&host.session, 513 << 10, 8), COPIES);
+	gpu_finish_direct(&host.session, post_ends(&host.session, 4096, 7), COPIES);
+	gpu_finish_direct(&host.session, post_ends(&host.session, 512 << 10, 8), KERNEL);
+	gpu_finish_direct(&host.session, post_ends(&host.session, 513 << 10, 8), COPIES);
 	host_close(&host);
 }
 
@@ -153,9 +127,9 @@ static void unlocked(void *side)
 	unsigned before;
 
 	host_open(&host, side);
-	before = launched();
-	finish(&host.session, post_vector(&host.session, true, 4096), COPIES);
-	check_number(launched() - before, 0);
+	before = gpu_standin_launched();
+	gpu_finish_direct(&host.session, gpu_vector_post(&host.session, true, 4096), COPIES);
+	check_number(gpu_standin_launched() - before, 0);
 	host_lock(&host);
 	check_vectors(&host.session, 4096, KERNEL);
 	host_close(&host);
@@ -173,9 +147,9 @@ static void locked_ends(void *unused)
 	memory = host.session.buffer.memory;
 	gpu_pin(memory, 1 << 20);
 	gpu_pin(memory + (2 << 20), SIZE + 2 * BUFFER_GUARD - (2 << 20));
-	before = launched();
-	finish(&host.session, post_ends(&host.session, 4096, 8), COPIES);
-	check_number(launched() - before, 0);
+	before = gpu_standin_launched();
+	gpu_finish_direct(&host.session, post_ends(&host.session, 4096, 8), COPIES);
+	check_number(gpu_standin_launched() - before, 0);
 	gpu_unpin(memory + (2 << 20));
 	host_close(&host);
 }
@@ -189,9 +163,9 @@ static void own_pointers(void *side)
 	setenv("STANDIN_GPU", "own-pointers", 1);
 	host_open_locked(&host, side);
 	gpu_standin_need();
-	before = launched();
+	before = gpu_standin_launched();
 	check_vectors(&host.session, 4096, COPIES);
-	check_number(launched() - before, 0);
+	check_number(gpu_standin_launched() - before, 0);
 	host_close(&host);
 }
 
@@ -206,9 +180,9 @@ static void refused_lock(void *unused)
 	gpu_standin_need();
 	gpu_standin.fail("cuMemHostRegister", 0, 1, 1);
 	host_lock(&host);
-	before = launched();
+	before = gpu_standin_launched();
 	check_vectors(&host.session, 4096, COPIES);
-	check_number(launched() - before, 0);
+	check_number(gpu_standin_launched() - before, 0);
 	host_close(&host);
 }
 
@@ -240,19 +214,19 @@ static void prepared(void *side)
 			 &error);
 	for (unsigned i = 0; i < 4; i++) {
 		const char *reason = i ? KERNEL : COPIES;
-		unsigned before = launched();
+		unsigned before = gpu_standin_launched();
 
 		pattern_fill(session->buffer.bytes, SIZE, i, 0);
 		check_ok(pl_vector_post(vectors[0], 0, 0, NULL, &operation, &error), &error);
-		finish(session, operation, reason);
+		gpu_finish_direct(session, operation, reason);
 		check(agent_matches(&session->agent, i, 0, SIZE));
 		bytes_set(session->buffer.bytes, POISON, SIZE);
 		check_ok(pl_vector_post(vectors[1], 0, 0, NULL, &operation, &error), &error);
-		finish(session, operation, reason);
+		gpu_finish_direct(session, operation, reason);
 		pattern_check(session->buffer.bytes, SIZE, i, 0);
 		/* One kernel for each use: without a list to write, none runs meanwhile. */
 		if (gpu_standin.launched)
-			check_number(launched() - before, i ? 2 : 0);
+			check_number(gpu_standin_launched() - before, i ? 2 : 0);
 		if (i == 0)
 			host_lock(&host);
 	}
@@ -273,12 +247,12 @@ static void held(void *side)
 	host_open_locked(&host, side);
 	pattern_fill(session->buffer.bytes, SIZE, 11, 0);
 	gpu_hold_kernels(true);
-	finish(session, post_vector(session, true, 4096), COPIES);
+	gpu_finish_direct(session, gpu_vector_post(session, true, 4096), COPIES);
 	check(agent_matches(&session->agent, 11, 0, SIZE));
 	agent_fill(&session->agent, 13);
 	/* Without this pause copies would be used at once. */
 	sleep_ms(15);
-	finish(session, post_vector(session, false, 4096), COPIES);
+	gpu_finish_direct(session, gpu_vector_post(session, false, 4096), COPIES);
 	pattern_check(session->buffer.bytes, SIZE, 13, 0);
 	pattern_fill(session->buffer.bytes, SIZE, 14, 0);
 	gpu_hold_kernels(false);
@@ -286,7 +260,7 @@ static void held(void *side)
 	check(agent_matches(&session->agent, 13, 0, SIZE));
 	pattern_check(session->buffer.bytes, SIZE, 14, 0);
 	do
-		complete(&session->environment, post_vector(session, true, 4096), &receipt);
+		complete(&session->environment, gpu_vector_post(session, true, 4096), &receipt);
 	while (!strstr(receipt.reason, KERNEL));
 	check_vectors(session, 4096, KERNEL);
 	host_close(&host);
@@ -306,7 +280,7 @@ static bool revoke_meanwhile(struct gpu_session *session)
 	int rc;
 
 	pattern_fill(session->buffer.bytes, SIZE, 14, 0);
-	operation = post_vector(session, true, 4096);
+	operation = gpu_vector_post(session, true, 4096);
 	begin = clock_now();
 	agent_revoke(&session->agent);
 	waited = clock_now() - begin < SECOND;

@@ -82,11 +82,6 @@ static void transfer_blocks(struct scenario_environment *environment, struct pai
 	complete(environment, operation, receipt);
 }
 
-static unsigned launched(void)
-{
-	return gpu_standin.launched ? gpu_standin.launched() : 0;
-}
-
 static void check_blocks(struct pair *pairs, unsigned count, bool write)
 {
 	for (unsigned i = 0; i < count * BLOCKS; i++) {
@@ -104,7 +99,7 @@ static void check_pairs(struct scenario_environment *environment, struct pair *p
 	struct pl_completion receipt;
 
 	for (unsigned write = 0; write < 2; write++) {
-		unsigned before = launched();
+		unsigned before = gpu_standin_launched();
 
 		for (unsigned i = 0; i < count; i++)
 			pattern_fill(write ? pairs[i].near.bytes : pairs[i].far.bytes, BLOCK * BLOCKS, i + 2 * write,
@@ -114,7 +109,7 @@ static void check_pairs(struct scenario_environment *environment, struct pair *p
 		check_number(receipt.route, PL_ROUTE_DIRECT);
 		check(!strstr(receipt.reason, KERNEL) == !kernel);
 		if (gpu_standin.launched)
-			check((launched() > before) == kernel);
+			check((gpu_standin_launched() > before) == kernel);
 	}
 }
 
@@ -253,7 +248,7 @@ static uint64_t small_offset(unsigned number)
 static struct pl_operation *read_smalls(struct scenario_environment *environment, struct pair *pairs, unsigned delay)
 {
 	struct pl_transfer *transfers = calloc(SMALLS, sizeof(*transfers));
-	unsigned before = launched();
+	unsigned before = gpu_standin_launched();
 	struct pl_operation *operation;
 	struct pl_error error;
 
@@ -271,7 +266,7 @@ static struct pl_operation *read_smalls(struct scenario_environment *environment
 	gpu_standin.delay(delay);
 	check_ok(pl_readv(environment->near_peer, transfers, SMALLS, NULL, &operation, &error), &error);
 	free(transfers);
-	progress_until(environment, launched() == before + 2);
+	progress_until(environment, gpu_standin_launched() == before + 2);
 	return operation;
 }
 
@@ -291,12 +286,12 @@ static void revoked_between(void *unused)
 		pair_open(&pairs[i], &environment, false, true, 0);
 	device = ((struct local_access *)pairs[0].remote->fabric_data)->device;
 	gpu_standin.stall("gather");
-	before = launched();
+	before = gpu_standin_launched();
 	operation = read_smalls(&environment, pairs, 0);
 	while (!gpu_standin.stalled())
 		sleep_ms(1);
 	gpu_standin.step();
-	progress_until(&environment, launched() == before + 3);
+	progress_until(&environment, gpu_standin_launched() == before + 3);
 	check_number(pl_region_revoke(pairs[0].far.region, NULL, 0), 0);
 	progress_until(&environment, !local_device_kernel_reaches(device, &pairs[0].near.region->memory));
 	gpu_standin.stall(NULL);

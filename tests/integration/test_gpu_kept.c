@@ -39,16 +39,6 @@ static struct pl_operation *post(struct pl_vector *vector)
 	return operation;
 }
 
-static void finish(struct gpu_session *session, struct pl_operation *operation, const char *reason)
-{
-	struct pl_completion receipt;
-
-	complete(&session->environment, operation, &receipt);
-	check_number(receipt.route, PL_ROUTE_DIRECT);
-	if (!strstr(receipt.reason, reason))
-		check_text(receipt.reason, reason);
-}
-
 static void open_kernels(struct gpu_session *session)
 {
 	gpu_session_open(session, gpu_agent_alloc, "alloc", SIZE);
@@ -58,13 +48,8 @@ static void open_kernels(struct gpu_session *session)
 static void check_write(struct gpu_session *session, struct pl_vector *vector, uint64_t seed, const char *reason)
 {
 	pattern_fill(session->buffer.bytes, SIZE, seed, 0);
-	finish(session, post(vector), reason);
+	gpu_finish_direct(session, post(vector), reason);
 	check(agent_matches(&session->agent, seed, 0, SIZE));
-}
-
-static unsigned launched(void)
-{
-	return gpu_standin.launched ? gpu_standin.launched() : 0;
 }
 
 static void sizes(void *unused)
@@ -77,17 +62,17 @@ static void sizes(void *unused)
 	for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++) {
 		struct pl_vector *writes = prepare_vector(&session, true, means[i]),
 				 *reads = prepare_vector(&session, false, means[i]);
-		unsigned before = launched();
+		unsigned before = gpu_standin_launched();
 
 		for (unsigned k = 0; k < 3; k++) {
 			check_write(&session, writes, 10 * i + k, KERNEL);
 			bytes_set(session.buffer.bytes, POISON, SIZE);
-			finish(&session, post(reads), KERNEL);
+			gpu_finish_direct(&session, post(reads), KERNEL);
 			pattern_check(session.buffer.bytes, SIZE, 10 * i + k, 0);
 		}
 		/* One kernel for each use: without a list to write, none runs meanwhile. */
 		if (gpu_standin.launched)
-			check_number(launched() - before, 6);
+			check_number(gpu_standin_launched() - before, 6);
 		pl_vector_free(writes);
 		pl_vector_free(reads);
 	}
@@ -118,7 +103,7 @@ static void shifts(void *unused)
 
 			bytes_set(session.buffer.bytes, POISON, SIZE);
 			check_ok(pl_vector_post(vector, there[i], here[i], NULL, &operation, &error), &error);
-			finish(&session, operation, KERNEL);
+			gpu_finish_direct(&session, operation, KERNEL);
 			for (size_t k = 0; k < COUNT; k++)
 				pattern_check(session.buffer.bytes + here[i] + k * BLOCK, BLOCK, 7,
 					      there[i] + (COUNT - 1 - k) * BLOCK);
@@ -145,7 +130,7 @@ static void together(void *unused)
 			operations[i] = post(vector);
 		pl_vector_free(vector);
 		for (unsigned i = 0; i < 8; i++)
-			finish(&session, operations[i], KERNEL);
+			gpu_finish_direct(&session, operations[i], KERNEL);
 		check(agent_matches(&session.agent, round, 0, SIZE));
 	}
 	gpu_session_close(&session);
@@ -182,7 +167,7 @@ static void many(void *unused)
 	counting.gather_keep = count_and_keep;
 	for (unsigned i = 0; i < VECTORS; i++) {
 		vectors[i] = prepare_vector(&session, true, 900);
-		finish(&session, post(vectors[i]), KERNEL);
+		gpu_finish_direct(&session, post(vectors[i]), KERNEL);
 		/* The first post has opened the peer's memory. */
 		memory->ops = &counting;
 	}
@@ -221,9 +206,9 @@ static void revoked(void *unused)
 	check_write(&session, vector, 1, KERNEL);
 	agent_revoke(&session.agent);
 	agent_fill(&session.agent, 2);
-	before = launched();
+	before = gpu_standin_launched();
 	check(await(&session.environment, post(vector), &receipt, &error) < 0);
-	check_number(launched() - before, 0);
+	check_number(gpu_standin_launched() - before, 0);
 	check(agent_matches(&session.agent, 2, 0, SIZE));
 	pl_vector_free(vector);
 	gpu_session_close(&session);
@@ -242,7 +227,7 @@ static void lost(void *unused)
 	(void)unused;
 	open_kernels(&session);
 	vector = prepare_vector(&session, false, 70000);
-	finish(&session, post(vector), KERNEL);
+	gpu_finish_direct(&session, post(vector), KERNEL);
 	agent_kill(&session.agent);
 	do {
 		rc = pl_vector_post(vector, 0, 0, NULL, &operation, &error);
@@ -275,15 +260,15 @@ static void freed(void *unused)
 	for (size_t i = 0; i < 8; i++)
 		transfers[i] = (struct pl_transfer){ session.remote, i << 12, region, i << 12, 4096 };
 	check_ok(pl_vector_prepare(session.peer, PL_KIND_WRITE, transfers, 8, &vector, &error), &error);
-	finish(&session, post(vector), KERNEL);
-	finish(&session, post(vector), KERNEL);
+	gpu_finish_direct(&session, post(vector), KERNEL);
+	gpu_finish_direct(&session, post(vector), KERNEL);
 	gpu_free(memory);
-	before = launched();
+	before = gpu_standin_launched();
 	check(await(&session.environment, post(vector), &receipt, &error) < 0);
 	for (size_t i = 0; i < 64; i++)
 		others[i] = gpu_allocate(SIZE);
 	await(&session.environment, post(vector), &receipt, &error);
-	check_number(launched() - before, 0);
+	check_number(gpu_standin_launched() - before, 0);
 	for (size_t i = 0; i < 64; i++)
 		gpu_free(others[i]);
 	exit(0);

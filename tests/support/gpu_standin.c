@@ -49,3 +49,8 @@ void gpu_standin_need(void)
 	if (!gpu_standin.fail)
 		exit(SKIPPED);
 }
+
+unsigned gpu_standin_launched(void)
+{
+	return gpu_standin.launched ? gpu_standin.launched() : 0;
+}

@@ -36,6 +36,8 @@ extern struct gpu_standin gpu_standin;
 void gpu_standin_find(void);
 /* Skips the test if the stand-in is absent. */
 void gpu_standin_need(void);
+/* Returns the number of kernels that began; 0 without the stand-in. */
+unsigned gpu_standin_launched(void);
 
 /* Finds a function of the driver, real or stand-in.  Stores NULL if the driver lacks the function. */
 void gpu_driver_find(void *function, const char *name);

@@ -33,6 +33,27 @@ size_t gpu_vector_cut(struct gpu_session *session, struct pl_transfer *transfers
 	return count;
 }
 
+struct pl_operation *gpu_vector_post(struct gpu_session *session, bool write, size_t mean)
+{
+	static struct pl_transfer transfers[GPU_VECTOR_ELEMENTS];
+	size_t count = gpu_vector_cut(session, transfers, mean);
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok((write ? pl_writev : pl_readv)(session->peer, transfers, count, NULL, &operation, &error), &error);
+	return operation;
+}
+
+void gpu_finish_direct(struct gpu_session *session, struct pl_operation *operation, const char *reason)
+{
+	struct pl_completion receipt;
+
+	complete(&session->environment, operation, &receipt);
+	check_number(receipt.route, PL_ROUTE_DIRECT);
+	if (!strstr(receipt.reason, reason))
+		check_text(receipt.reason, reason);
+}
+
 static const char spinning[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 			       ".visible .entry spin(.param .u64 word)\n{\n"
 			       "\t.reg .pred %p<2>;\n\t.reg .u32 %r<2>;\n\t.reg .u64 %d<2>;\n"

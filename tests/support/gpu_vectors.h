@@ -12,6 +12,10 @@
 
 /* Fills the transfers with parts of the whole buffer in a mixed order, of different lengths. Returns their number. */
 size_t gpu_vector_cut(struct gpu_session *session, struct pl_transfer *transfers, size_t mean);
+/* Posts a write or read of the whole buffer by such a vector. */
+struct pl_operation *gpu_vector_post(struct gpu_session *session, bool write, size_t mean);
+/* Completes an operation, which has moved its bytes directly, for that reason. */
+void gpu_finish_direct(struct gpu_session *session, struct pl_operation *operation, const char *reason);
 
 /* Checks that a call of the driver succeeded. */
 void gpu_must(CUresult result);

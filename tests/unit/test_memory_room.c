@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "memory/memory_room.h"
+#include "support/root_folder.h"
 
 #define MIB (1ull << 20)
 #define CALLS_MAX 16
@@ -58,18 +59,7 @@ static char root[] = "/tmp/peerlane-room-XXXXXX";
 
 static void write_root_file(const char *name, const char *text)
 {
-	char path[256];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", root, name);
-	for (char *slash = path + sizeof(root); (slash = strchr(slash, '/')); *slash++ = '/') {
-		*slash = 0;
-		(void)mkdir(path, 0700);
-	}
-	file = fopen(path, "w");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
+	root_folder_write(root, name, text);
 }
 
 static int open_root(void **state)

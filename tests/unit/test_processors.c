@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/processors.h"
+#include "support/root_folder.h"
 
 /* Processors of the stand-in for sched_getaffinity(2): each second one of twice as many. */
 static unsigned allowed;
@@ -41,18 +41,7 @@ static char root[] = "/tmp/peerlane-processors-XXXXXX";
 
 static void write_root_file(const char *name, const char *text)
 {
-	char path[256];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", root, name);
-	for (char *slash = path + sizeof(root); (slash = strchr(slash, '/')); *slash++ = '/') {
-		*slash = 0;
-		(void)mkdir(path, 0700);
-	}
-	file = fopen(path, "w");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
+	root_folder_write(root, name, text);
 }
 
 static int open_root(void **state)

@@ -47,6 +47,18 @@ static void cancel_send(struct rig *rig, struct pl_operation *send)
 	fail_with(&rig->pair.environment, send, -ECANCELED);
 }
 
+/* Returns an operation for keys of its own: a send of the whole segment, which is not posted. */
+static struct pl_operation *unposted_send(struct rig *rig, struct pl_segment *segment)
+{
+	struct pl_operation *operation = calloc(1, sizeof(*operation));
+
+	check(operation);
+	*segment = (struct pl_segment){ .region = rig->pair.near.region, .length = LENGTH };
+	operation->segments = segment;
+	atomic_init(&operation->pending, 1);
+	return operation;
+}
+
 /* Checks the status of a use of the first byte. Returns the key, or NULL. */
 static struct pl_key *use_key(struct rig *rig, uint64_t id, enum pl_wire_status wanted)
 {
@@ -231,7 +243,7 @@ static void keep_released(void *pointer, void *user)
 /* Keys that are in use at the end of their peer, in several blocks, end before any memory of keys is freed. */
 static void freed_in_use(void *unused)
 {
-	struct pl_operation *operation = calloc(1, sizeof(*operation));
+	struct pl_operation *operation;
 	struct kept kept = { .count = 0 };
 	struct pl_allocator before;
 	struct pl_segment segment;
@@ -239,10 +251,7 @@ static void freed_in_use(void *unused)
 
 	(void)unused;
 	rig_open(&rig);
-	check(operation);
-	segment = (struct pl_segment){ .region = rig.pair.near.region, .length = LENGTH };
-	operation->segments = &segment;
-	atomic_init(&operation->pending, 1);
+	operation = unposted_send(&rig, &segment);
 	pl_engine_lock(rig.peer->home);
 	for (unsigned i = 0; i <= FIRST; i++)
 		check(pl_source_key_add(rig.peer, operation));
@@ -367,17 +376,14 @@ static void *use_keys(void *argument)
 /* Each key is unused once, whichever thread ends its last use: none is lost, and none is given to two sends. */
 static void ended_by_lanes(void *unused)
 {
-	struct pl_operation *operation = calloc(1, sizeof(*operation));
+	struct pl_operation *operation;
 	struct lane_of_test lanes[LANES];
 	struct pl_segment segment;
 	struct rig rig;
 
 	(void)unused;
 	rig_open(&rig);
-	check(operation);
-	segment = (struct pl_segment){ .region = rig.pair.near.region, .length = LENGTH };
-	operation->segments = &segment;
-	atomic_init(&operation->pending, 1);
+	operation = unposted_send(&rig, &segment);
 	for (unsigned i = 0; i < LANES; i++) {
 		lanes[i] = (struct lane_of_test){ .rig = &rig };
 		check(!pthread_create(&lanes[i].thread, NULL, use_keys, &lanes[i]));
