@@ -10,6 +10,7 @@ struct self {
 	const struct verbs_library *library;
 	struct ibv_qp *qp;
 	uint8_t port;
+	uint8_t gid_index;
 	uint16_t pkey_index;
 	union ibv_gid gid;
 };
@@ -31,10 +32,16 @@ static int find_port(struct self *self, struct ibv_port_attr *port)
 	return rc ? rc : -ENETDOWN;
 }
 
-/* Returns the use of an entry of the GID table: a connection of the port uses it, it is RoCE v2, it is an IPv4 address. */
-static unsigned rank_gid(const struct self *self, const union ibv_gid *gid, bool second_version)
+/*
+ * Returns the use of an entry of the GID table: a connection of the port uses it, or its GID; it is RoCE v2; it is an IPv4
+ * address.
+ */
+static unsigned rank_gid(const struct self *self, const struct verbs_gid_entry *entry)
 {
-	return 1u + 4u * verbs_gid_same(gid, &self->gid) + 2u * second_version + verbs_gid_is_ipv4(gid);
+	const bool same = verbs_gid_same(&entry->gid, &self->gid);
+
+	return 1u + 8u * (same && entry->index == self->gid_index) + 4u * same + 2u * entry->second_version +
+	       verbs_gid_is_ipv4(&entry->gid);
 }
 
 /* Finds the best GID of the port. Returns its index, or -ENOENT. */
@@ -46,7 +53,7 @@ static int find_gid(struct self *self, const struct ibv_port_attr *port, union i
 	int found = -ENOENT;
 
 	for (unsigned i = 0; i < count; i++) {
-		unsigned rank = rank_gid(self, &entries[i].gid, entries[i].second_version);
+		unsigned rank = rank_gid(self, &entries[i]);
 
 		if (rank <= best)
 			continue;
@@ -117,7 +124,12 @@ int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp 
 			     const struct rdma_loopback_path *path, unsigned access, const char **what)
 {
 	struct self self = {
-		.library = library, .qp = qp, .port = path->port, .pkey_index = path->pkey_index, .gid = path->gid
+		.library = library,
+		.qp = qp,
+		.port = path->port,
+		.gid_index = path->gid_index,
+		.pkey_index = path->pkey_index,
+		.gid = path->gid,
 	};
 	struct ibv_port_attr port;
 	int rc = find_port(&self, &port);

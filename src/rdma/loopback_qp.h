@@ -9,6 +9,7 @@
 struct rdma_loopback_path {
 	uint8_t port;      /* 0: the first active one */
 	union ibv_gid gid; /* that a connection of the port uses; zero: unknown */
+	uint8_t gid_index; /* of that GID in the table, which has some GIDs twice */
 	uint16_t pkey_index;
 };
 

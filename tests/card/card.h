@@ -24,9 +24,10 @@
 #define CARD_RETRY_TIME (30 * CARD_MILLISECOND)
 #define CARD_PIECES 32
 #define CARD_INLINE 1024
-#define CARD_PORT 1
 #define CARD_LID 7
 #define CARD_DEVICES 8
+/* Ports of a device, with numbers from 1. */
+#define CARD_PORTS 2
 
 /* Free keys that new regions get: none, the one that was freed last, or the one with the lowest number. */
 enum card_keys { CARD_KEYS_NEW, CARD_KEYS_LAST, CARD_KEYS_LOWEST };
@@ -121,9 +122,10 @@ struct card_counts {
 	/* Attributes of the queue pairs that were connected last: an initiator's, and its acceptor's before. */
 	struct card_attributes {
 		uint16_t pkey_index;
-		uint8_t service_level, traffic_class, gid_index, rnr_timer, ack_timeout, retries;
+		uint8_t port, service_level, traffic_class, gid_index, rnr_timer, ack_timeout, retries;
 		uint32_t ece; /* options of the connection */
-	} initiator, acceptor;
+	} initiator, acceptor, loopback; /* and of the last one that was connected to itself */
+	unsigned loopbacks;              /* queue pairs connected to themselves so far */
 };
 
 struct card_context {
@@ -224,6 +226,7 @@ struct card_qp {
 	int answer;
 	unsigned answer_timer;
 	uint8_t rnr_timer;
+	uint8_t port;
 	uint16_t pkey_index;
 	uint32_t ece; /* options that it supports, or has after ibv_set_ece(3) */
 	bool ece_set;
@@ -269,8 +272,10 @@ void card_refuse(unsigned devices, size_t least);
 /* Lets looks for devices wait, as during a reset, or go on. */
 void card_hold_looks(bool held);
 unsigned card_looks_held(void);
-/* Takes the port of a device down, or up again. */
+/* Takes a port down, or up again; by its number among all ports, the first ports of all devices before the second ones. */
 void card_port(unsigned number, bool up);
+/* Moves the second entry of all P_Key tables to the end, and back at the next call. The devices report the change. */
+void card_move_pkey(void);
 /* The device reports that it is gone. The next look finds it again. */
 void card_remove(void);
 /* The next looks find so many devices, of those that STANDIN_CARDS makes. STANDIN_SHOWN has the number before. */
@@ -315,15 +320,21 @@ bool card_is_foreign(const struct ibv_context *of);
 /* ece.c: returns the options that queue pairs of the device support. */
 uint32_t card_ece(const struct ibv_context *of);
 
-/* gid.c: GIDs of a device, by its number */
+/* True if the device has a port of that number. STANDIN_PORTS is the number of ports, 1 by default. */
+bool card_has_port(unsigned number);
+/* Returns the number of a device's port among all ports; from 0, the first ports of all devices before the second ones. */
+unsigned card_place_of(unsigned device, unsigned port);
+
+/* gid.c: GIDs of a port, by its number among all ports */
 unsigned card_gid_count(void);
 /* Returns 0, or -ENODATA for an empty entry. */
-int card_gid(unsigned device, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
+int card_gid(unsigned place, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
 
 /* Returns the number of a device's subnet. STANDIN_NETWORKS=routed: each has its own, and routers join them. */
 unsigned card_subnet(unsigned device);
 
 /* pkey.c */
+void card_pkeys_turn(void);
 unsigned card_pkey_count(void);
 uint16_t card_pkey(unsigned index);
 /* Returns true if queue pairs with these entries take packets of each other. */

@@ -91,6 +91,14 @@ void card_port(unsigned number, bool up)
 	set(number, up);
 }
 
+void card_move_pkey(void)
+{
+	void (*move)(void);
+
+	find_function("standin_card_move_pkey", &move);
+	move();
+}
+
 void card_refuse(unsigned devices, size_t least)
 {
 	void (*refuse)(unsigned devices, size_t least);

@@ -18,13 +18,25 @@ static struct ibv_device devices[CARD_DEVICES];
 static unsigned device_count;
 /* All open contexts; card_lock. */
 static struct card_context *contexts;
-static atomic_bool port_down[CARD_DEVICES];
+static atomic_bool port_down[CARD_DEVICES * CARD_PORTS]; /* by the numbers among all ports */
 static atomic_bool hidden; /* all devices are gone */
 static atomic_uint shown = CARD_DEVICES; /* devices from this one on are not there yet */
 
 unsigned card_number(const struct ibv_context *of)
 {
 	return (unsigned)(of->device - devices);
+}
+
+bool card_has_port(unsigned number)
+{
+	const char *ports = getenv("STANDIN_PORTS");
+
+	return number >= 1 && number <= CARD_PORTS && number <= (ports ? strtoul(ports, NULL, 10) : 1);
+}
+
+unsigned card_place_of(unsigned device, unsigned port)
+{
+	return device + CARD_DEVICES * (port - 1);
 }
 
 bool card_has_atomics(const struct ibv_context *of)
@@ -44,8 +56,9 @@ bool card_is_foreign(const struct ibv_context *of)
 static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_port_attr *attributes, size_t length)
 {
 	const struct card_character *character = card_character();
+	const unsigned place = card_has_port(port) ? card_place_of(card_number(of), port) : 0;
 	struct ibv_port_attr all = {
-		.state = port_down[card_number(of)] ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
+		.state = port_down[place] ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = character->mtu,
 		.gid_tbl_len = (int)card_gid_count(),
@@ -53,12 +66,12 @@ static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_
 		.pkey_tbl_len = (uint16_t)card_pkey_count(),
 		.active_width = character->width,
 		.active_speed = character->speed,
-		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? (uint16_t)(CARD_LID + card_number(of)) : 0,
+		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? (uint16_t)(CARD_LID + place) : 0,
 		.link_layer = character->link_layer,
 		.flags = character->grh ? IBV_QPF_GRH_REQUIRED : 0,
 	};
 
-	if (port != CARD_PORT)
+	if (!card_has_port(port))
 		return EINVAL;
 	memcpy(attributes, &all, length < sizeof(all) ? length : sizeof(all));
 	return 0;
@@ -139,10 +152,12 @@ void card_event(struct ibv_async_event event)
 /* Events of a port go to the contexts of its device. */
 static void port_event(unsigned number, enum ibv_event_type type)
 {
-	const struct ibv_async_event event = { .element.port_num = CARD_PORT, .event_type = type };
+	const struct ibv_async_event event = { .element.port_num = 1 + (int)(number / CARD_DEVICES),
+					       .event_type = type };
 
 	for (struct card_context *at = contexts; at; at = at->next)
-		if (card_number(&at->verbs.context) == number && write(at->events, &event, sizeof(event)) < 0)
+		if (card_number(&at->verbs.context) == number % CARD_DEVICES &&
+		    write(at->events, &event, sizeof(event)) < 0)
 			continue;
 }
 
@@ -186,7 +201,7 @@ void card_event_by_chance(struct card_qp *qp)
 		event.element.qp = &qp->base;
 		break;
 	default:
-		event.element.port_num = CARD_PORT;
+		event.element.port_num = 1;
 		break;
 	}
 	card_event(event);
@@ -348,7 +363,7 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 		.max_srq = character->srq ? 8388608 : 0,
 		.max_srq_wr = character->max_srq_wr,
 		.max_srq_sge = character->srq ? character->max_sge : 0,
-		.phys_port_cnt = 1,
+		.phys_port_cnt = card_has_port(2) ? 2 : 1,
 	};
 	return 0;
 }
@@ -362,7 +377,8 @@ int ibv_query_port(struct ibv_context *of, uint8_t port, struct _compat_ibv_port
 
 int ibv_query_gid(struct ibv_context *of, uint8_t port, int index, union ibv_gid *gid)
 {
-	if (port != CARD_PORT || index < 0 || card_gid(card_number(of), (unsigned)index, gid, NULL, NULL) == -EINVAL) {
+	if (!card_has_port(port) || index < 0 ||
+	    card_gid(card_place_of(card_number(of), port), (unsigned)index, gid, NULL, NULL) == -EINVAL) {
 		errno = EINVAL;
 		return -1;
 	}
@@ -378,28 +394,30 @@ int _ibv_query_gid_ex(struct ibv_context *of, uint32_t port, uint32_t index, str
 	(void)flags;
 	if (size != sizeof(*entry))
 		return EINVAL;
-	rc = card_gid(card_number(of), index, &entry->gid, &type, NULL);
+	rc = card_gid(card_place_of(card_number(of), port), index, &entry->gid, &type, NULL);
 	entry->gid_index = index;
 	entry->port_num = port;
 	entry->gid_type = type;
 	return -rc;
 }
 
-/* The entries in use, of the only port. */
+/* The entries in use, of all ports. */
 ssize_t _ibv_query_gid_table(struct ibv_context *of, struct ibv_gid_entry *entries, size_t room, uint32_t flags,
 			     size_t size)
 {
 	size_t count = 0;
 
-	for (unsigned i = 0; i < card_gid_count(); i++) {
-		struct ibv_gid_entry entry;
-		int rc = _ibv_query_gid_ex(of, CARD_PORT, i, &entry, flags, size);
+	for (unsigned port = 1; card_has_port(port); port++) {
+		for (unsigned i = 0; i < card_gid_count(); i++) {
+			struct ibv_gid_entry entry;
+			int rc = _ibv_query_gid_ex(of, port, i, &entry, flags, size);
 
-		if (rc == ENODATA)
-			continue;
-		if (rc || count == room)
-			return -EINVAL;
-		entries[count++] = entry;
+			if (rc == ENODATA)
+				continue;
+			if (rc || count == room)
+				return -EINVAL;
+			entries[count++] = entry;
+		}
 	}
 	return (ssize_t)count;
 }
@@ -461,6 +479,15 @@ void standin_card_port(unsigned number, bool up)
 	pthread_mutex_lock(&card_lock);
 	port_down[number] = !up;
 	port_event(number, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	pthread_mutex_unlock(&card_lock);
+}
+
+/* For tests: moves an entry of all P_Key tables. */
+void standin_card_move_pkey(void)
+{
+	pthread_mutex_lock(&card_lock);
+	card_pkeys_turn();
+	card_event((struct ibv_async_event){ .element.port_num = 1, .event_type = IBV_EVENT_PKEY_CHANGE });
 	pthread_mutex_unlock(&card_lock);
 }
 

@@ -4,7 +4,7 @@
  *   i InfiniBand, r InfiniBand with an FLID, m iWARP, n empty;
  *   l link-local address of RoCE v1, L of RoCE v2, 3 IPv4 address of RoCE v1, 4 of RoCE v2, 6 IPv6 address of RoCE v2;
  *   v IPv4 address of a VLAN, whose interface is down.
- * Each further device has the next addresses.
+ * Each further port of all devices has the next addresses.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,41 +34,41 @@ unsigned card_gid_count(void)
 	return (unsigned)strlen(card_character()->gids);
 }
 
-static union ibv_gid gid_by_letter(unsigned device, char letter)
+static union ibv_gid gid_by_letter(unsigned place, char letter)
 {
 	union ibv_gid link_local = { .raw = { 0xfe, 0x80, [8] = 0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 5 } };
 
 	switch (letter) {
 	case '3':
 	case '4':
-		return gid_of_ipv4(htonl(INADDR_LOOPBACK + device));
+		return gid_of_ipv4(htonl(INADDR_LOOPBACK + place));
 	case '6':
-		return (union ibv_gid){ .raw = { [14] = (uint8_t)device, [15] = 1 } };
+		return (union ibv_gid){ .raw = { [14] = (uint8_t)place, [15] = 1 } };
 	case 'v':
-		return gid_of_ipv4(htonl(0x0a090807 + device));
+		return gid_of_ipv4(htonl(0x0a090807 + place));
 	case 'r':
 		link_local.raw[1] = 0xc0;
 		link_local.raw[4] = 0xc0;
-		link_local.raw[5] = (uint8_t)(1 + device);
-		link_local.raw[7] = (uint8_t)card_subnet(device);
-		link_local.raw[14] = (uint8_t)device;
+		link_local.raw[5] = (uint8_t)(1 + place);
+		link_local.raw[7] = (uint8_t)card_subnet(place % CARD_DEVICES);
+		link_local.raw[14] = (uint8_t)place;
 		return link_local;
 	case 'n':
 		return (union ibv_gid){ .raw = { 0 } };
 	default:
-		link_local.raw[14] = (uint8_t)device;
+		link_local.raw[14] = (uint8_t)place;
 		return link_local;
 	}
 }
 
-int card_gid(unsigned device, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable)
+int card_gid(unsigned place, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable)
 {
 	char letter;
 
 	if (index >= card_gid_count())
 		return -EINVAL;
 	letter = card_character()->gids[index];
-	*gid = gid_by_letter(device, letter);
+	*gid = gid_by_letter(place, letter);
 	if (type)
 		*type = strchr("ir", letter)    ? IBV_GID_TYPE_IB
 			: strchr("l3m", letter) ? IBV_GID_TYPE_ROCE_V1

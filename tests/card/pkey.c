@@ -7,7 +7,15 @@
 
 #define FULL_MEMBER 0x8000u
 
-static const uint16_t infiniband[] = { 0xffff, 0x8005, 0x0007, 0 };
+static uint16_t infiniband[] = { 0xffff, 0x8005, 0x0007, 0 };
+
+void card_pkeys_turn(void)
+{
+	const uint16_t second = infiniband[1];
+
+	infiniband[1] = infiniband[3];
+	infiniband[3] = second;
+}
 
 unsigned card_pkey_count(void)
 {
@@ -28,10 +36,12 @@ bool card_pkeys_match(unsigned first, unsigned second)
 int ibv_query_pkey(struct ibv_context *of, uint8_t port, int index, __be16 *pkey)
 {
 	(void)of;
-	if (port != CARD_PORT || index < 0 || (unsigned)index >= card_pkey_count()) {
+	if (!card_has_port(port) || index < 0 || (unsigned)index >= card_pkey_count()) {
 		errno = EINVAL;
 		return -1;
 	}
+	pthread_mutex_lock(&card_lock);
 	*pkey = htobe16(card_pkey((unsigned)index));
+	pthread_mutex_unlock(&card_lock);
 	return 0;
 }

@@ -313,16 +313,30 @@ void card_qp_fail(struct card_qp *qp)
 	}
 }
 
-/* True if the device has the address, of that version of RoCE. */
-static bool has_gid(unsigned device, const union ibv_gid *wanted, enum ibv_gid_type type)
+/* True if the port has the address, of that version of RoCE. */
+static bool port_has_gid(unsigned place, const union ibv_gid *wanted, enum ibv_gid_type type)
 {
 	for (unsigned i = 0; i < card_gid_count(); i++) {
 		enum ibv_gid_type other;
 		union ibv_gid gid;
 
-		if (card_gid(device, i, &gid, &other, NULL) == 0 && other == type && !memcmp(&gid, wanted, sizeof(gid)))
+		if (card_gid(place, i, &gid, &other, NULL) == 0 && other == type && !memcmp(&gid, wanted, sizeof(gid)))
 			return true;
 	}
+	return false;
+}
+
+/* Returns true if the packets of a queue pair with this address come to a port of the device; a loopback one's, to its own. */
+static bool has_gid(const struct card_qp *qp, unsigned device, const struct ibv_qp_attr *attributes,
+		    enum ibv_gid_type type)
+{
+	const union ibv_gid *wanted = &attributes->ah_attr.grh.dgid;
+
+	if (attributes->dest_qp_num == qp->base.qp_num)
+		return port_has_gid(card_place_of(device, qp->port), wanted, type);
+	for (unsigned port = 1; card_has_port(port); port++)
+		if (port_has_gid(card_place_of(device, port), wanted, type))
+			return true;
 	return false;
 }
 
@@ -349,7 +363,8 @@ static bool lid_leads_to(const struct card_qp *qp, unsigned far, const struct ib
 	if (character->link_layer == IBV_LINK_LAYER_ETHERNET)
 		return address->is_global;
 	if (card_subnet(card_number(qp->base.context)) == card_subnet(far))
-		return address->dlid == CARD_LID + far && (address->is_global || !character->grh);
+		return ((unsigned)address->dlid - CARD_LID) % CARD_DEVICES == far &&
+		       (address->is_global || !character->grh);
 	return address->is_global && route->hop_limit > 1 && route->dgid.raw[4] &&
 	       address->dlid == (route->dgid.raw[4] << 8 | route->dgid.raw[5]);
 }
@@ -363,19 +378,20 @@ static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attribut
 	enum ibv_gid_type type;
 	union ibv_gid gid;
 
-	if (attributes->path_mtu > character->mtu || attributes->ah_attr.port_num != CARD_PORT ||
+	if (attributes->path_mtu > character->mtu || attributes->ah_attr.port_num != qp->port ||
 	    attributes->ah_attr.sl > 15)
 		return EINVAL;
 	if (!lid_leads_to(qp, far, &attributes->ah_attr))
 		return EINVAL;
 	if (!attributes->ah_attr.is_global)
 		return 0;
-	if (card_gid(card_number(qp->base.context), attributes->ah_attr.grh.sgid_index, &gid, &type, &usable) < 0)
+	if (card_gid(card_place_of(card_number(qp->base.context), qp->port), attributes->ah_attr.grh.sgid_index, &gid,
+		     &type, &usable) < 0)
 		return EINVAL;
 	/* The interface of the entry must be up. */
 	if (!usable)
 		return ENODEV;
-	return has_gid(far, &attributes->ah_attr.grh.dgid, type) ? 0 : ENETUNREACH;
+	return has_gid(qp, far, attributes, type) ? 0 : ENETUNREACH;
 }
 
 /* STANDIN_NETWORKS=apart: each device has a network of its own, and packets to other devices are lost. */
@@ -393,6 +409,7 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 			   IBV_QP_MIN_RNR_TIMER;
 	const struct card_qp *peer = card_qp_find(attributes->dest_qp_num);
 	int rc = (mask & needed) == needed ? qp_route(qp, attributes) : EINVAL;
+	struct card_attributes found;
 
 	if (rc)
 		return rc;
@@ -406,10 +423,8 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 	/* A port drops packets of another partition, and those between limited members. */
 	if (peer && !card_pkeys_match(qp->pkey_index, peer->pkey_index))
 		qp->mute = true;
-	if (qp->loopback)
-		return 0;
-	card_counts.acceptor = card_counts.initiator;
-	card_counts.initiator = (struct card_attributes){
+	found = (struct card_attributes){
+		.port = qp->port,
 		.pkey_index = qp->pkey_index,
 		.service_level = attributes->ah_attr.sl,
 		.traffic_class = attributes->ah_attr.grh.traffic_class,
@@ -417,6 +432,13 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 		.rnr_timer = attributes->min_rnr_timer,
 		.ece = qp->ece_set ? qp->ece : 0,
 	};
+	card_counts.loopbacks += qp->loopback;
+	if (qp->loopback) {
+		card_counts.loopback = found;
+		return 0;
+	}
+	card_counts.acceptor = card_counts.initiator;
+	card_counts.initiator = found;
 	return 0;
 }
 
@@ -441,8 +463,10 @@ static int qp_begin(struct card_qp *qp, const struct ibv_qp_attr *attributes, in
 {
 	const int needed = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 
-	if ((mask & needed) != needed || attributes->port_num != CARD_PORT || attributes->pkey_index >= card_pkey_count())
+	if ((mask & needed) != needed || !card_has_port(attributes->port_num) ||
+	    attributes->pkey_index >= card_pkey_count())
 		return EINVAL;
+	qp->port = attributes->port_num;
 	qp->pkey_index = attributes->pkey_index;
 	return 0;
 }

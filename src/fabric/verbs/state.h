@@ -43,7 +43,6 @@
 
 struct verbs_endpoint;
 struct verbs_rail;
-struct verbs_loopback;
 
 /* Failed call: a negative errno, and its name in static storage. */
 struct verbs_failure {
@@ -237,7 +236,9 @@ struct verbs_cq {
 	struct pl_list starved;      /* rails that wait for a buffer or for room */
 	unsigned rail_count;         /* rails that refer to the queue */
 	unsigned posted, room;       /* work requests of all queue pairs, and their limit */
-	struct verbs_loopback *loop; /* loopback queue pair; NULL: not needed yet */
+	struct pl_list loops;        /* loopback queue pairs */
+	unsigned loop_posted;        /* their reads under way */
+	unsigned loop_users;         /* functions under way that use the list */
 	bool armed;
 	unsigned quiet; /* rails whose last request is unsignaled; signal.h */
 	uint64_t taken; /* time at which completions were taken last */

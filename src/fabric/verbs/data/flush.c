@@ -239,7 +239,13 @@ static bool may_hold_back(const struct verbs_rail *rail, struct pl_region *regio
 	       (rail->ended && pl_now() - rail->ended < HELD_BACK_TIME && !atomic_load(&rail->device->gone));
 }
 
-/* True if another rail reads through the same device: a connected one, or an earlier one. */
+/* Returns the fitness of a rail to read through its device: it is up, has a queue pair, or had one until now. */
+static unsigned rank_reader(const struct verbs_rail *rail)
+{
+	return rail->link == VERBS_UP ? 2 : rail->qp ? 1 : 0;
+}
+
+/* True if another rail reads through the same device: a fitter one, or an earlier one. */
 static bool is_read_by_other(const struct verbs_endpoint *endpoint, unsigned index, struct pl_region *region)
 {
 	const struct verbs_rail *rail = &endpoint->rails[index];
@@ -249,10 +255,8 @@ static bool is_read_by_other(const struct verbs_endpoint *endpoint, unsigned ind
 
 		if (i == index || other->device != rail->device || !may_hold_back(other, region))
 			continue;
-		/* Connected rails come first. */
-		if (rail->qp && !other->qp)
-			continue;
-		if ((other->qp && !rail->qp) || i < index)
+		/* The port of a rail that is not up may be down. */
+		if (rank_reader(other) > rank_reader(rail) || (rank_reader(other) == rank_reader(rail) && i < index))
 			return true;
 	}
 	return false;

@@ -17,7 +17,7 @@
 
 #include "fabric/verbs/verbs.h"
 
-/* Most posted reads of a loopback queue pair. */
+/* Most posted reads of all loopback queue pairs of a queue. */
 #define VERBS_LOOPBACK_DEPTH 16
 /* Mark in wr_id of these reads, which are aligned. */
 #define VERBS_LOOPBACK_READ 2u
@@ -62,7 +62,7 @@ void verbs_flush_done(struct verbs_flush *flush);
  */
 int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush);
 void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion);
-void verbs_loopback_close(struct verbs_cq *queue);
+void verbs_loopbacks_close(struct verbs_cq *queue);
 /* Removes all loopback queue pairs of a device that goes away. grant_lock is held. */
 void verbs_loopbacks_end(const struct verbs_library *library, struct verbs_device *device);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loopback queue pair: it is connected to itself, so its device reads memory of this host. The read flushes earlier
- * writes of the device. It has a protection domain of its own: memory registered here can be read by every queue pair
- * of the same domain.
+ * Loopback queue pairs: each is connected to itself, so its device reads memory of this host. The read flushes earlier
+ * writes of the device. They have a protection domain of their own: memory registered here can be read by every queue
+ * pair of the same domain. A queue has one loopback queue pair for each path (port, addresses, P_Key) of its rails: the
+ * port of another rail may be down, and an address or P_Key that moved in its table makes an earlier path useless.
  */
 #include "fabric/verbs/data/flush.h"
 #include "rdma/loopback_qp.h"
@@ -11,6 +12,7 @@
 #define READ_LENGTH 8
 
 struct verbs_loopback {
+	struct pl_list link; /* queue->loops */
 	struct ibv_pd *pd;
 	struct ibv_qp *qp; /* NULL: none now */
 	struct ibv_mr *mr; /* memory region of the scratch buffer */
@@ -18,6 +20,7 @@ struct verbs_loopback {
 	unsigned posted;
 	bool broken; /* the queue pair is in the error state */
 	struct rdma_loopback_path path;
+	uint16_t lid; /* of the port when the rail of the path was connected */
 	struct pl_list reads, waiting;
 };
 
@@ -138,38 +141,91 @@ static void loop_free(struct verbs_cq *queue, struct verbs_loopback *loop)
 {
 	const struct verbs_library *library = queue->state->library;
 
+	pl_list_remove(&loop->link);
 	drop_pair(library, loop);
 	if (loop->mr)
 		library->ibv_dereg_mr(loop->mr);
 	pl_free(&queue->state->context->allocator, loop);
 }
 
+/* True if the rail was connected last over the path of the loopback queue pair. */
+static bool has_path_of(const struct verbs_loopback *loop, const struct verbs_rail *rail)
+{
+	return loop->path.port == rail->port->number && loop->path.pkey_index == rail->own.pkey_index &&
+	       loop->path.gid_index == rail->own.gid_index && loop->lid == rail->own.lid &&
+	       verbs_gid_same(&loop->path.gid, &rail->gid);
+}
+
+static bool is_path_in_use(const struct verbs_cq *queue, const struct verbs_loopback *loop)
+{
+	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
+		pl_list_for_each(at, &queue->rails[i])
+			if (has_path_of(loop, pl_list_entry(at, struct verbs_rail, queue_link)))
+				return true;
+	return false;
+}
+
+/* Frees idle loopback queue pairs of paths that no rail has any more, unless the caller's caller uses the list. */
+static void sweep_loops(struct verbs_cq *queue)
+{
+	if (queue->loop_users)
+		return;
+	pl_list_for_each_safe(at, next, &queue->loops) {
+		struct verbs_loopback *loop = pl_list_entry(at, struct verbs_loopback, link);
+
+		if (pl_list_empty(&loop->reads) && pl_list_empty(&loop->waiting) && !is_path_in_use(queue, loop))
+			loop_free(queue, loop);
+	}
+}
+
+static int loop_new(struct verbs_cq *queue, const struct verbs_rail *rail, struct verbs_loopback **result)
+{
+	struct verbs_loopback *loop = pl_zalloc(&queue->state->context->allocator, sizeof(*loop));
+	int rc;
+
+	if (!loop)
+		return -ENOMEM;
+	loop->pd = queue->device->loop_pd;
+	loop->lid = rail->own.lid;
+	loop->path = (struct rdma_loopback_path){
+		.port = rail->port->number,
+		.gid = rail->gid,
+		.gid_index = rail->own.gid_index,
+		.pkey_index = rail->own.pkey_index,
+	};
+	pl_list_init(&loop->reads);
+	pl_list_init(&loop->waiting);
+	pl_list_init(&loop->link);
+	rc = verbs_reg_buffers(queue->state->library, loop->pd, loop->scratch, sizeof(loop->scratch), &loop->mr);
+	if (rc < 0) {
+		loop_free(queue, loop);
+		return rc;
+	}
+	sweep_loops(queue);
+	pl_list_append(&queue->loops, &loop->link);
+	*result = loop;
+	return 0;
+}
+
+/* Finds or makes the loopback queue pair of the rail's path. */
 static int loop_get(struct verbs_cq *queue, const struct verbs_rail *rail, struct verbs_loopback **result)
 {
-	const struct verbs_library *library = queue->state->library;
-	struct verbs_loopback *loop = queue->loop;
+	struct verbs_loopback *loop = NULL;
 	int rc = 0;
 
 	if (!queue->device->loop_pd)
 		return -ENOTSUP;
-	if (!loop) {
-		loop = pl_zalloc(&queue->state->context->allocator, sizeof(*loop));
-		if (!loop)
-			return -ENOMEM;
-		loop->pd = queue->device->loop_pd;
-		loop->path.port = rail->port->number;
-		loop->path.gid = rail->gid;
-		loop->path.pkey_index = rail->own.pkey_index;
-		pl_list_init(&loop->reads);
-		pl_list_init(&loop->waiting);
-		rc = verbs_reg_buffers(library, loop->pd, loop->scratch, sizeof(loop->scratch), &loop->mr);
+	pl_list_for_each(at, &queue->loops) {
+		struct verbs_loopback *one = pl_list_entry(at, struct verbs_loopback, link);
+
+		if (has_path_of(one, rail))
+			loop = one;
 	}
+	if (!loop)
+		rc = loop_new(queue, rail, &loop);
 	if (rc == 0 && !loop->qp)
 		rc = make_pair(queue, loop);
-	if (rc < 0 && loop != queue->loop)
-		loop_free(queue, loop);
-	else
-		*result = queue->loop = loop;
+	*result = loop;
 	return rc;
 }
 
@@ -201,9 +257,11 @@ static int post_loopback_read(struct verbs_loopback *loop, struct read *read)
 	return verbs_result(ibv_post_send(loop->qp, &request, &bad));
 }
 
+/* Posts waiting reads of a loopback queue pair. The queue has room for so many completions of all of them together. */
 static void pump(struct verbs_cq *queue, struct verbs_loopback *loop)
 {
-	while (!pl_list_empty(&loop->waiting) && loop->posted < VERBS_LOOPBACK_DEPTH && !loop->broken) {
+	queue->loop_users++;
+	while (!pl_list_empty(&loop->waiting) && queue->loop_posted < VERBS_LOOPBACK_DEPTH && !loop->broken) {
 		struct read *read = pl_list_first(&loop->waiting, struct read, link);
 
 		if ((!loop->qp && make_pair(queue, loop) < 0) || post_loopback_read(loop, read) < 0) {
@@ -213,7 +271,9 @@ static void pump(struct verbs_cq *queue, struct verbs_loopback *loop)
 		pl_list_remove(&read->link);
 		pl_list_append(&loop->reads, &read->link);
 		loop->posted++;
+		queue->loop_posted++;
 	}
+	queue->loop_users--;
 }
 
 /* Returns the queue of a rail's device, of a rail without a queue pair, too; NULL: none. */
@@ -259,29 +319,38 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 	return 0;
 }
 
-/* True if the read is under way: a device may repeat the completion of an earlier one, which is freed. */
-static bool is_posted(const struct verbs_loopback *loop, const struct read *read)
+/* Returns the queue pair of a read that is under way, or NULL: a device may repeat the completion of a freed one. */
+static struct verbs_loopback *find_loop_of(const struct verbs_cq *queue, const struct read *read)
 {
-	pl_list_for_each(at, &loop->reads)
-		if (pl_list_entry(at, struct read, link) == read)
-			return true;
-	return false;
+	pl_list_for_each(at, &queue->loops) {
+		struct verbs_loopback *loop = pl_list_entry(at, struct verbs_loopback, link);
+
+		pl_list_for_each(one, &loop->reads)
+			if (pl_list_entry(one, struct read, link) == read)
+				return loop;
+	}
+	return NULL;
 }
 
 void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
 	struct read *read = (struct read *)(uintptr_t)(completion->wr_id & ~(uint64_t)VERBS_LOOPBACK_READ);
-	struct verbs_loopback *loop = queue->loop;
+	struct verbs_loopback *loop = find_loop_of(queue, read);
 	bool failed = completion->status != IBV_WC_SUCCESS;
 
-	if (!is_posted(loop, read))
+	if (!loop)
 		return;
 	loop->posted--;
+	queue->loop_posted--;
 	loop->broken |= failed;
 	if (loop->broken && !loop->posted)
 		drop_pair(queue->state->library, loop);
+	/* The end of a flush may begin another one, which may add a queue pair. */
+	queue->loop_users++;
 	read_done(read, failed);
-	pump(queue, loop);
+	pl_list_for_each(at, &queue->loops)
+		pump(queue, pl_list_entry(at, struct verbs_loopback, link));
+	queue->loop_users--;
 }
 
 static void forget_loopback_mr(struct pl_list *reads)
@@ -291,12 +360,13 @@ static void forget_loopback_mr(struct pl_list *reads)
 }
 
 /* Endpoints are gone, so no answer is sent. */
-void verbs_loopback_close(struct verbs_cq *queue)
+void verbs_loopbacks_close(struct verbs_cq *queue)
 {
-	if (!queue->loop)
-		return;
-	forget_loopback_mr(&queue->loop->reads);
-	forget_loopback_mr(&queue->loop->waiting);
-	loop_free(queue, queue->loop);
-	queue->loop = NULL;
+	while (!pl_list_empty(&queue->loops)) {
+		struct verbs_loopback *loop = pl_list_first(&queue->loops, struct verbs_loopback, link);
+
+		forget_loopback_mr(&loop->reads);
+		forget_loopback_mr(&loop->waiting);
+		loop_free(queue, loop);
+	}
 }

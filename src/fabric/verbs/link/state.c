@@ -74,7 +74,7 @@ void verbs_cq_shut(struct verbs_cq *queue)
 	const struct verbs_library *library = queue->state->library;
 
 	pl_engine_withdraw(queue->engine, &queue->events_task);
-	verbs_loopback_close(queue);
+	verbs_loopbacks_close(queue);
 	if (queue->source.engine)
 		pl_source_remove(&queue->source);
 	verbs_srq_shut(queue);
@@ -137,7 +137,7 @@ static int queue_fill(struct verbs_cq *queue, struct verbs_failure *failure)
 	rc = make_cq(queue, failure);
 	if (rc < 0)
 		return rc;
-	/* The loopback queue pair and the first receives need completions, too. */
+	/* The loopback queue pairs and the first receives need completions, too. */
 	if (queue->cq->cqe <= VERBS_LOOPBACK_DEPTH + VERBS_RECEIVES)
 		return -ENOBUFS;
 	queue->room = (unsigned)queue->cq->cqe - VERBS_LOOPBACK_DEPTH;
@@ -171,6 +171,7 @@ void verbs_cq_init(struct verbs_cq *queue, struct verbs_state *state, struct ver
 	pl_task_init(&queue->events_task, verbs_take_events);
 	pl_list_init(&queue->spent);
 	pl_list_init(&queue->starved);
+	pl_list_init(&queue->loops);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_init(&queue->rails[i]);
 }
