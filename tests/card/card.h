@@ -272,6 +272,8 @@ void card_refuse(unsigned devices, size_t least);
 /* Lets looks for devices wait, as during a reset, or go on. */
 void card_hold_looks(bool held);
 unsigned card_looks_held(void);
+/* Lets calls that open these devices wait, a bit for each. */
+void card_hold_opens(unsigned devices);
 /* Takes a port down, or up again; by its number among all ports, the first ports of all devices before the second ones. */
 void card_port(unsigned number, bool up);
 /* Moves the second entry of all P_Key tables to the end, and back at the next call. The devices report the change. */
@@ -285,6 +287,8 @@ void card_hide(void);
 
 /* look.c: waits while a test holds looks for devices. */
 void card_await_look(void);
+/* Waits while a test holds the opening of the device. */
+void card_await_open(unsigned device);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);

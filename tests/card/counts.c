@@ -123,6 +123,14 @@ void card_hold_looks(bool held)
 	hold(held);
 }
 
+void card_hold_opens(unsigned devices)
+{
+	void (*hold)(unsigned devices);
+
+	find_function("standin_card_hold_opens", &hold);
+	hold(devices);
+}
+
 unsigned card_looks_held(void)
 {
 	unsigned (*count)(void);

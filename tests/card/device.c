@@ -296,8 +296,10 @@ const char *ibv_get_device_name(struct ibv_device *of)
 
 struct ibv_context *ibv_open_device(struct ibv_device *of)
 {
-	struct card_context *context = context_make(of);
+	struct card_context *context;
 
+	card_await_open((unsigned)(of - devices));
+	context = context_make(of);
 	card_start();
 	pthread_mutex_lock(&card_lock);
 	context->next = contexts;

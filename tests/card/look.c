@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Looks for devices, which a test lets wait, as a driver does that resets a device. */
+/* Looks for devices, and calls that open one, which a test lets wait, as a driver does that resets a device. */
 #include "card/card.h"
 
 static struct {
@@ -7,6 +7,7 @@ static struct {
 	pthread_cond_t changed;
 	bool held;
 	unsigned count;
+	unsigned opens; /* devices that are not opened, a bit for each */
 } looks = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 void card_await_look(void)
@@ -16,6 +17,22 @@ void card_await_look(void)
 	while (looks.held)
 		pthread_cond_wait(&looks.changed, &looks.lock);
 	looks.count--;
+	pthread_mutex_unlock(&looks.lock);
+}
+
+void card_await_open(unsigned device)
+{
+	pthread_mutex_lock(&looks.lock);
+	while (looks.opens & 1u << device)
+		pthread_cond_wait(&looks.changed, &looks.lock);
+	pthread_mutex_unlock(&looks.lock);
+}
+
+void standin_card_hold_opens(unsigned devices)
+{
+	pthread_mutex_lock(&looks.lock);
+	looks.opens = devices;
+	pthread_cond_broadcast(&looks.changed);
 	pthread_mutex_unlock(&looks.lock);
 }
 

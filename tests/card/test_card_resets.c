@@ -79,6 +79,59 @@ static void connect_during_look(void *argument)
 	pair_close(&pair);
 }
 
+/* -- drivers that hang ---------------------------------------------------------------------------- */
+
+/* The only device is never opened: the error of a connection names it. */
+static void open_hangs(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_operation *connecting;
+	struct pl_error error;
+
+	(void)argument;
+	/* The first look has a quarter of it. */
+	connect_time = AMPLE_TIME / 8;
+	environment_listen(&environment, &card_manual);
+	/* Loads the library. */
+	check(verbs_state_get(environment.near, &error));
+	card_hold_opens(1u << 0);
+	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
+	check_number(await(&environment, connecting, NULL, &error), -ETIMEDOUT);
+	check_text(error.id, "RDMA-DEVICE-SILENT");
+	check_text(error.object, "mlx5_0");
+	card_hold_opens(0);
+	pl_listener_close(environment.listener);
+	pl_close(environment.near);
+	pl_close(environment.far);
+}
+
+/* The second device is not opened for long: the first one serves meanwhile, and then both. */
+static void second_open_hangs(void *argument)
+{
+	struct pl_options options = setting_options(&card_manual);
+	struct verbs_state *state;
+	struct pl_context *context;
+	struct pl_error error;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	options.connect_timeout = MS;
+	context = context_open_with(&options);
+	state = verbs_state_get(context, &error);
+	check(state);
+	card_hold_opens(1u << 1);
+	do
+		verbs_ports_look(state);
+	while (!atomic_load(&state->place_count));
+	check_number(atomic_load(&state->place_count), 1);
+	check(atomic_load(&state->port_look.busy));
+	card_hold_opens(0);
+	do
+		verbs_ports_look(state);
+	while (atomic_load(&state->place_count) != 2);
+	pl_close(context);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -86,6 +139,8 @@ int main(void)
 		{ "threads", writes_during_reset, (void *)&card_threads, LIMIT },
 		{ "connect", connect_during_look, (void *)&card_manual, LIMIT },
 		{ "connect-threads", connect_during_look, (void *)&card_threads, LIMIT },
+		{ "open-hangs", open_hangs, NULL, LIMIT },
+		{ "second-open-hangs", second_open_hangs, NULL, LIMIT },
 	};
 
 	return cases_run("resets", cases, sizeof(cases) / sizeof(cases[0]));

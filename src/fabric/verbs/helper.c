@@ -8,9 +8,6 @@
 
 #include "fabric/verbs/helper.h"
 
-/* Longest wait for a job. */
-#define WAIT (50 * PL_NS_PER_MS)
-
 static void *run_jobs(void *argument)
 {
 	struct verbs_helpers *helpers = argument;
@@ -86,25 +83,25 @@ bool verbs_helpers_withdraw(struct verbs_helpers *helpers, struct verbs_job *job
 	return waits;
 }
 
-static struct timespec end_of_wait(void)
+static struct timespec end_of_wait(uint64_t limit)
 {
-	uint64_t end = pl_now() + WAIT;
+	uint64_t end = pl_deadline(pl_now(), limit);
 
 	return (struct timespec){ (time_t)(end / PL_NS_PER_S), (long)(end % PL_NS_PER_S) };
 }
 
 void verbs_helpers_wait(struct verbs_helpers *helpers)
 {
-	const struct timespec until = end_of_wait();
+	const struct timespec until = end_of_wait(VERBS_WAIT);
 
 	pthread_mutex_lock(&helpers->lock);
 	pthread_cond_timedwait(&helpers->ended, &helpers->lock, &until);
 	pthread_mutex_unlock(&helpers->lock);
 }
 
-void verbs_helpers_await(struct verbs_helpers *helpers, const atomic_bool *busy)
+void verbs_helpers_await(struct verbs_helpers *helpers, const atomic_bool *busy, uint64_t limit)
 {
-	const struct timespec until = end_of_wait();
+	const struct timespec until = end_of_wait(limit);
 
 	pthread_mutex_lock(&helpers->lock);
 	while (atomic_load(busy) && !pthread_cond_timedwait(&helpers->ended, &helpers->lock, &until))

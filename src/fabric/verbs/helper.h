@@ -11,6 +11,8 @@
 
 /* Most helper threads of one purpose. */
 #define VERBS_HELPERS 8
+/* Longest wait of an engine for a job, except for the first look at the devices. */
+#define VERBS_WAIT (50 * PL_NS_PER_MS)
 
 /* Job of a helper thread. */
 struct verbs_job {
@@ -36,7 +38,7 @@ bool verbs_helpers_start(struct verbs_helpers *helpers, struct verbs_job *job);
 bool verbs_helpers_withdraw(struct verbs_helpers *helpers, struct verbs_job *job);
 /* Waits until a job ends, at most 50 ms. */
 void verbs_helpers_wait(struct verbs_helpers *helpers);
-/* Waits until a job has cleared `busy`, at most 50 ms. */
-void verbs_helpers_await(struct verbs_helpers *helpers, const atomic_bool *busy);
+/* Waits until a job has cleared `busy`, for a limited time. */
+void verbs_helpers_await(struct verbs_helpers *helpers, const atomic_bool *busy, uint64_t limit);
 
 #endif

@@ -270,7 +270,9 @@ struct verbs_state {
 	struct {
 		struct verbs_job job;
 		atomic_bool busy;
-	} port_look;                                  /* look at known ports, by a helper thread */
+		atomic_bool late; /* the first look takes longer than its limit */
+	} port_look;                                  /* look at the ports, by a helper thread */
+	char looking_at[IBV_SYSFS_NAME_MAX];          /* device of the last look, or of the present one; lock */
 	struct verbs_obstacle_met obstacle;           /* found by the last look; lock */
 	struct verbs_helpers connectors, registrars;  /* for calls that wait for the network or a reset, or for pages */
 	struct verbs_waiters waiters[PL_ENGINES_MAX]; /* of each engine */
@@ -305,17 +307,23 @@ struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_dev
 /* Closes what is left of a device, and frees it. */
 void verbs_device_free(struct verbs_device *device);
 
-/* port.c: ports of the devices, and their addresses */
+/* port_look.c: looks at ports, by helper threads */
 void verbs_ports_open(struct verbs_state *state);
 /*
- * Looks at devices and ports, if the last look is old. Of known ports a helper thread looks, and the caller waits at most
- * 50 ms for it. Any thread, no lock of the state.
+ * Looks at devices and ports, if the last look is old. The caller waits at most 50 ms, and a quarter of the
+ * context's connect_timeout for the first look. Any thread, no lock of the state.
  */
 void verbs_ports_look(struct verbs_state *state);
 /* Looks at devices and ports, however old the last look is. Returns true if all ports have a device. */
 bool verbs_ports_look_now(struct verbs_state *state);
 /* True if the last look is too old for a connection, or a device reported a change since. */
 bool verbs_ports_are_old(const struct verbs_state *state);
+/* Fails because no look has ended in time. The caller holds the lock. */
+int verbs_look_fail(const struct verbs_state *state, struct pl_error *error);
+
+/* port.c: ports of the devices, and their addresses */
+/* Looks at devices and ports, and opens new devices. Returns true if all ports have a device. The caller holds look_lock. */
+bool verbs_ports_read(struct verbs_state *state);
 /* Makes ports of removed devices inactive. Returns true if there are none. The caller holds the lock. */
 bool verbs_ports_leave(struct verbs_state *state);
 /*

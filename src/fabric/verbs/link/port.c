@@ -4,8 +4,7 @@
  * address of its interface, on InfiniBand the subnet's prefix and the port's number. A port that routers reach has
  * a second GID there, which is the best.
  *
- * A look at the ports opens new devices, and reads again what connections need to know. Asynchronous events tell of
- * changes; without one, a look stays valid for a second.
+ * A look at the ports opens new devices, and reads again what connections need to know.
  */
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -15,7 +14,6 @@
 #include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
 
-#define LOOK_PAUSE PL_NS_PER_S
 #define SUBNET_PREFIX 64
 /* Entries of InfiniBand's table: the port's GID, and behind it that of a fabric with routers. */
 #define SUBNET_GIDS 2
@@ -344,6 +342,9 @@ static void look_at_device(struct look *look, struct ibv_device *of)
 
 	if (!is_allowed(look->state, name, 0))
 		return;
+	pthread_mutex_lock(&look->state->lock);
+	snprintf(look->state->looking_at, sizeof(look->state->looking_at), "%s", name);
+	pthread_mutex_unlock(&look->state->lock);
 	/* iWARP has neither immediate data nor atomics. */
 	if (of->transport_type != IBV_TRANSPORT_IB) {
 		meet_obstacle(look, of->transport_type == IBV_TRANSPORT_IWARP ? VERBS_IWARP : VERBS_NO_RC, 0, name);
@@ -381,15 +382,15 @@ static bool look_end(const struct look *look, unsigned places)
 
 	pthread_mutex_lock(&state->lock);
 	state->obstacle = look->obstacle;
-	if (places && atomic_load(&state->place_count) != places)
+	/* Connections may have begun during a long first look. */
+	if ((places || atomic_load(&state->port_look.late)) && atomic_load(&state->place_count) != places)
 		verbs_near_forget(state);
 	complete = verbs_ports_leave(state);
 	pthread_mutex_unlock(&state->lock);
 	return complete;
 }
 
-/* The caller holds look_lock. */
-static bool look_at_ports(struct verbs_state *state)
+bool verbs_ports_read(struct verbs_state *state)
 {
 	struct look look = { .state = state, .obstacle.kind = VERBS_NO_DEVICE };
 	unsigned places = atomic_load(&state->place_count);
@@ -409,66 +410,6 @@ static bool look_at_ports(struct verbs_state *state)
 		state->library->ibv_free_device_list(devices);
 	verbs_machine_read(state);
 	return look_end(&look, places);
-}
-
-bool verbs_ports_look_now(struct verbs_state *state)
-{
-	bool complete;
-
-	pthread_mutex_lock(&state->look_lock);
-	complete = look_at_ports(state);
-	pthread_mutex_unlock(&state->look_lock);
-	return complete;
-}
-
-bool verbs_ports_are_old(const struct verbs_state *state)
-{
-	return !atomic_load(&state->looked) || atomic_load(&state->stale) ||
-	       pl_now() - atomic_load(&state->looked) >= LOOK_PAUSE;
-}
-
-/* Looks if the last look is old, and waits for another thread's look. */
-static void look_if_old(struct verbs_state *state)
-{
-	bool looked = false;
-
-	pthread_mutex_lock(&state->look_lock);
-	if (verbs_ports_are_old(state)) {
-		look_at_ports(state);
-		looked = true;
-	}
-	pthread_mutex_unlock(&state->look_lock);
-	if (looked)
-		pl_engine_post(state->context->engines[0], &state->watch_task);
-}
-
-static void run_port_look(struct verbs_job *job)
-{
-	struct verbs_state *state = pl_container_of(job, struct verbs_state, port_look.job);
-
-	look_if_old(state);
-	atomic_store(&state->port_look.busy, false);
-}
-
-void verbs_ports_open(struct verbs_state *state)
-{
-	state->port_look.job.run = run_port_look;
-}
-
-void verbs_ports_look(struct verbs_state *state)
-{
-	if (!atomic_load(&state->place_count)) {
-		look_if_old(state);
-		return;
-	}
-	/* The known ports serve during a look that the driver lets wait. */
-	if (!verbs_ports_are_old(state) || atomic_load(&state->tending.busy) ||
-	    atomic_exchange(&state->port_look.busy, true))
-		return;
-	if (verbs_helpers_start(&state->connectors, &state->port_look.job))
-		verbs_helpers_await(&state->connectors, &state->port_look.busy);
-	else
-		run_port_look(&state->port_look.job);
 }
 
 void verbs_ports_close(struct verbs_state *state)

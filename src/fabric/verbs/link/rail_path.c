@@ -22,6 +22,8 @@ static int fail_without_port(const struct verbs_state *state, struct pl_error *e
 	int code = state->obstacle.code;
 
 	switch (state->obstacle.kind) {
+	case VERBS_NO_OBSTACLE:
+		return verbs_look_fail(state, error);
 	case VERBS_IWARP:
 		return pl_fail(error, -ENOTSUP, "RDMA-IWARP", "ibv_get_device_list", device, HINT_IWARP,
 			       "it is an iWARP device, which lacks immediate data and atomics");
