@@ -71,12 +71,12 @@ ssize_t pl_socket_write(int fd, const struct iovec *vector, int count)
 	return socket_result(sent);
 }
 
-bool pl_socket_is_acknowledged(int fd)
+size_t pl_socket_unacknowledged(int fd)
 {
 	int domain = AF_UNIX, unacknowledged = 0;
 	socklen_t length = sizeof(domain);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) < 0 || domain == AF_UNIX)
-		return true;
-	return ioctl(fd, SIOCOUTQ, &unacknowledged) < 0 || !unacknowledged;
+		return 0;
+	return ioctl(fd, SIOCOUTQ, &unacknowledged) < 0 ? 0 : (size_t)unacknowledged;
 }

@@ -15,9 +15,9 @@
 ssize_t pl_socket_read(int fd, const struct iovec *vector, int count);
 ssize_t pl_socket_write(int fd, const struct iovec *vector, int count);
 /*
- * True if the other end's kernel has all bytes that were written. The kernel may drop the others when both ends close the socket.
- * Always true for local sockets, where a write hands the bytes over.
+ * Returns the number of written bytes that the other end's kernel does not have, as far as this kernel knows: it may drop them
+ * when both ends close the socket. 0 for local sockets, where a write hands the bytes over.
  */
-bool pl_socket_is_acknowledged(int fd);
+size_t pl_socket_unacknowledged(int fd);
 
 #endif

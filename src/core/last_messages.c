@@ -47,7 +47,7 @@ static bool has_sent_last(struct pl_peer *peer)
 	if (any_sends_message(peer))
 		return false;
 	return !peer->sent_by_control ||
-	       (pl_channel_unsent(&peer->channel) == 0 && pl_socket_is_acknowledged(peer->channel.stream.fd));
+	       (pl_channel_unsent(&peer->channel) == 0 && pl_socket_unacknowledged(peer->channel.stream.fd) == 0);
 }
 
 void pl_peer_send_last(struct pl_peer *peer, uint64_t until)

@@ -323,6 +323,26 @@ static void close_without_messages(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
+/* The other end's host has the message. The writes behind it fill the socket, as the other end reads nothing: no wait for them. */
+static void close_before_writes(struct scenario_environment *environment)
+{
+	struct silent silent;
+	struct pl_error error;
+
+	silent_open(environment, &silent, silent_size(environment));
+	send_tag(silent.near_peer, 0, 8, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		const struct pl_transfer all = { silent.remote, 0, silent.near.region, 0, silent.near.length };
+
+		check_ok(pl_write(silent.near_peer, &all, NULL, NULL, &error), &error);
+	}
+	pl_peer_send_last(silent.near_peer, pl_now() + AMPLE_TIME);
+	check_number(atomic_load(&silent.near_peer->state), PL_PEER_UP);
+	check(!atomic_load(&silent.near_peer->ending));
+	receive_tags(&silent, 0, 1);
+	silent_close(&silent);
+}
+
 /* Both ends have full sockets, and close at the same time: each reads the other one's messages. */
 static void close_both_ends(struct scenario_environment *environment)
 {
@@ -377,6 +397,7 @@ const struct scenario close_message_scenarios[] = {
 	{ "close-notifying-small", close_notifying_small, 0 },
 	{ "close-unsent", close_unsent, 0 },
 	{ "close-without-messages", close_without_messages, 0 },
+	{ "close-before-writes", close_before_writes, 0 },
 	{ "close-both-ends", close_both_ends, 0 },
 	{ "close-many-unsent", close_many_unsent, 0 },
 	{ NULL, NULL, 0 },

@@ -136,6 +136,32 @@ static bool is_of_message(const struct tcp_piece *piece)
 	       piece->frame.type == PL_FRAME_NOTIFY || piece->frame.type == PL_FRAME_FINISH;
 }
 
+/*
+ * Returns the bytes of the frames behind the last message that were given to the stream; no message waits in `queue`. All counted
+ * frames but those of WRITEs are messages, so the numbers of the WRITEs behind the last one are the last numbers.
+ */
+static size_t tcp_lane_bytes_behind_messages(const struct tcp_lane *lane)
+{
+	uint32_t last = lane->sequence;
+	size_t bytes = 0;
+
+	pl_list_for_each(at, &lane->queue) {
+		const struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
+
+		bytes += piece->sent;
+		last -= piece->frame.type == PL_FRAME_WRITE && piece->header_final;
+	}
+	for (const struct pl_list *at = lane->unacked.prev; at != &lane->unacked; at = at->prev) {
+		const struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
+
+		if (piece->sequence != last || last == lane->finish_sent)
+			break;
+		bytes += tcp_piece_size(piece);
+		last--;
+	}
+	return bytes;
+}
+
 bool tcp_lane_has_sent_messages(const struct tcp_lane *lane)
 {
 	uint32_t unacked = lane->sequence - lane->acked;
@@ -150,5 +176,7 @@ bool tcp_lane_has_sent_messages(const struct tcp_lane *lane)
 	}
 	pl_list_for_each(at, &lane->unacked)
 		unacked--;
-	return !unacked || (!pl_stream_unsent(&lane->stream) && pl_socket_is_acknowledged(lane->stream.fd));
+	/* An encrypted stream has more bytes in the socket, which only makes the wait longer. */
+	return !unacked || (!pl_stream_unsent(&lane->stream) &&
+			    pl_socket_unacknowledged(lane->stream.fd) <= tcp_lane_bytes_behind_messages(lane));
 }

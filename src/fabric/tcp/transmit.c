@@ -134,6 +134,8 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 			pl_list_append(&lane->unacked, &piece->link);
 			break;
 		}
+		if (piece->frame.type == PL_FRAME_FINISH)
+			lane->finish_sent = lane->sequence;
 		tcp_piece_free(lane, piece);
 		if (operation)
 			pl_operation_pending_done(operation);
