@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include "control/socket_io.h"
+
 #define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
 /* Received bytes that wait: a message that began, or postponed ones. */
 #define RECEIVED_MAX ((size_t)2 * MESSAGE_MAX)
@@ -25,7 +27,7 @@ static void fail(struct pl_channel *channel, int code)
 			"the other end sent a malformed control message");
 	else if (code == -ENOMEM)
 		pl_fail_memory(&error, "control message");
-	else
+	else if (!pl_socket_explain_silence(code, &error))
 		pl_fail(&error, -ECONNRESET, "PEER-LOST", "control channel", NULL, NULL,
 			"the other end closed the connection");
 	channel->closed(channel, &error);

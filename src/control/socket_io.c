@@ -80,3 +80,14 @@ size_t pl_socket_unacknowledged(int fd)
 		return 0;
 	return ioctl(fd, SIOCOUTQ, &unacknowledged) < 0 ? 0 : (size_t)unacknowledged;
 }
+
+bool pl_socket_explain_silence(int code, struct pl_error *error)
+{
+	if (code != -ETIMEDOUT && code != -EHOSTUNREACH && code != -ENETUNREACH)
+		return false;
+	pl_fail(error, -ECONNRESET, "PEER-LOST", "connection", NULL,
+		"check the network and the other host; to survive outages and stopped processes, set keepalive in the "
+		"options of both ends to twice the longest one",
+		"the other host, or a process whose socket is full, did not answer for the time of keepalive");
+	return true;
+}

@@ -19,5 +19,10 @@ ssize_t pl_socket_write(int fd, const struct iovec *vector, int count);
  * when both ends close the socket. 0 for local sockets, where a write hands the bytes over.
  */
 size_t pl_socket_unacknowledged(int fd);
+/*
+ * Tells the loss of a peer whose host did not answer in time (pl_socket_tune()), or could not be reached, if that is what the error
+ * of a socket says. Returns true if so.
+ */
+bool pl_socket_explain_silence(int code, struct pl_error *error);
 
 #endif
