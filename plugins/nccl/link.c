@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "peer_closers.h"
 #include "state.h"
+
+/* Most peers that are closed together. */
+#define CLOSE_BATCH 1024
 
 static struct plugin_link *link_new(struct plugin_device *device, enum link_state state)
 {
@@ -189,6 +193,27 @@ void links_reap(void)
 		if (pl_list_empty(&link->comms))
 			link_free(link);
 	}
+}
+
+void links_close_peers(void)
+{
+	struct pl_peer *peers[CLOSE_BATCH];
+	unsigned count = 0;
+
+	pl_list_for_each(at, &plugin.links) {
+		struct plugin_link *link = pl_list_entry(at, struct plugin_link, link);
+
+		if (!link->peer)
+			continue;
+		mailbox_close(link);
+		if (count == CLOSE_BATCH) {
+			peers_close(peers, count);
+			count = 0;
+		}
+		peers[count++] = link->peer;
+		link->peer = NULL;
+	}
+	peers_close(peers, count);
 }
 
 /* A write of a few bytes to mapped memory is done at once; the time is for an end that must not wait for ever. */
