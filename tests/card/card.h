@@ -274,6 +274,8 @@ void card_hold_looks(bool held);
 unsigned card_looks_held(void);
 /* Lets calls that open these devices wait, a bit for each. */
 void card_hold_opens(unsigned devices);
+/* Renames a device to "renamed" and its number. The next looks find a new object of the library. */
+void card_rename(unsigned number);
 /* Takes a port down, or up again; by its number among all ports, the first ports of all devices before the second ones. */
 void card_port(unsigned number, bool up);
 /* Moves the second entry of all P_Key tables to the end, and back at the next call. The devices report the change. */

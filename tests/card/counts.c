@@ -99,6 +99,14 @@ void card_move_pkey(void)
 	move();
 }
 
+void card_rename(unsigned number)
+{
+	void (*rename)(unsigned number);
+
+	find_function("standin_card_rename", &rename);
+	rename(number);
+}
+
 void card_refuse(unsigned devices, size_t least)
 {
 	void (*refuse)(unsigned devices, size_t least);

@@ -14,7 +14,9 @@
 #define PORT_PAUSE (3 * CARD_MILLISECOND)
 
 struct card_counts card_counts;
-static struct ibv_device devices[CARD_DEVICES];
+/* Behind them, each once more, with the name that it gets later: the library makes a new object for it. */
+static struct ibv_device devices[2 * CARD_DEVICES];
+static atomic_bool renamed[CARD_DEVICES];
 static unsigned device_count;
 /* All open contexts; card_lock. */
 static struct card_context *contexts;
@@ -24,7 +26,7 @@ static atomic_uint shown = CARD_DEVICES; /* devices from this one on are not the
 
 unsigned card_number(const struct ibv_context *of)
 {
-	return (unsigned)(of->device - devices);
+	return (unsigned)(of->device - devices) % CARD_DEVICES;
 }
 
 bool card_has_port(unsigned number)
@@ -92,6 +94,10 @@ static void device_fill(void)
 		devices[i].transport_type = card_character()->transport;
 		snprintf(devices[i].name, sizeof(devices[i].name), "%.*s%u", (int)strlen(name) - 1, name, i);
 		snprintf(devices[i].dev_name, sizeof(devices[i].dev_name), "uverbs%u", i);
+		/* Any entry; the devices are told apart by the names of their files. */
+		strcpy(devices[i].dev_path, "/");
+		devices[CARD_DEVICES + i] = devices[i];
+		snprintf(devices[CARD_DEVICES + i].name, sizeof(devices[i].name), "renamed%u", i);
 	}
 }
 
@@ -278,7 +284,7 @@ struct ibv_device **ibv_get_device_list(int *count)
 	card_await_look();
 	pthread_once(&once, device_fill);
 	for (; listed < device_count && listed < shown && !hidden; listed++)
-		list[listed] = &devices[listed];
+		list[listed] = &devices[listed + (renamed[listed] ? CARD_DEVICES : 0)];
 	if (count)
 		*count = (int)listed;
 	return list;
@@ -298,7 +304,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *of)
 {
 	struct card_context *context;
 
-	card_await_open((unsigned)(of - devices));
+	card_await_open((unsigned)(of - devices) % CARD_DEVICES);
 	context = context_make(of);
 	card_start();
 	pthread_mutex_lock(&card_lock);
@@ -482,6 +488,12 @@ void standin_card_port(unsigned number, bool up)
 	port_down[number] = !up;
 	port_event(number, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 	pthread_mutex_unlock(&card_lock);
+}
+
+/* The next looks find the device as "renamed" and its number, as after `rdma dev set`, which the library does not announce. */
+void standin_card_rename(unsigned number)
+{
+	renamed[number] = true;
 }
 
 /* For tests: moves an entry of all P_Key tables. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A card that its driver resets: the driver lets calls wait meanwhile. Transfers over another card go on. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "card/card.h"
 #include "card/settings.h"
@@ -132,6 +133,44 @@ static void second_open_hangs(void *argument)
 	pl_close(context);
 }
 
+/* -- other names ---------------------------------------------------------------------------------- */
+
+/* A device that is renamed while it is in use is not opened again. Reports have its new name. */
+static void renamed(void *argument)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record records[32];
+	struct verbs_state *states[2];
+	struct pl_peer *peers[2];
+	unsigned named = 0;
+	struct pair pair;
+	int count;
+
+	(void)argument;
+	pair_open(&pair, &card_manual, LENGTH);
+	peers[0] = pair.environment.near_peer;
+	peers[1] = pair.environment.far_peer;
+	card_rename(0);
+	for (unsigned i = 0; i < 2; i++) {
+		states[i] = verbs_endpoint_of(peers[i]->endpoint)->state;
+		verbs_ports_look_now(states[i]);
+		check_number(atomic_load(&states[i]->place_count), 1);
+		check_text(verbs_device_name(states[i]->places[0]->device), "renamed0");
+	}
+	check_number(card_counts_now().contexts, 2);
+	pl_engine_lock(peers[0]->home);
+	verbs_fail(&verbs_endpoint_of(peers[0]->endpoint)->rails[0], "a test");
+	pl_engine_unlock(peers[0]->home);
+	progress_until(&pair.environment, card_counts_now().connects == 2);
+	await_lanes(&pair.environment, 1);
+	count = pl_peer_events(peers[0], &query, records, 32);
+	for (int i = 0; i < count; i++)
+		named += strstr(records[i].text, "renamed0:1") != NULL;
+	check(named > 0);
+	check_number(card_counts_now().contexts, 2);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -141,6 +180,7 @@ int main(void)
 		{ "connect-threads", connect_during_look, (void *)&card_threads, LIMIT },
 		{ "open-hangs", open_hangs, NULL, LIMIT },
 		{ "second-open-hangs", second_open_hangs, NULL, LIMIT },
+		{ "renamed", renamed, NULL, LIMIT },
 	};
 
 	return cases_run("resets", cases, sizeof(cases) / sizeof(cases[0]));

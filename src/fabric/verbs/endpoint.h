@@ -111,6 +111,16 @@ static inline bool verbs_is_leaving(const struct verbs_endpoint *endpoint)
 	return verbs_is_lost(endpoint) && verbs_rails_up(endpoint);
 }
 
+/* path_memory.c: pairs of ports that did not reach each other. Called by initiators. */
+/* Another fabric replaces this one, which was never up: remembers the pairs whose packets did not arrive. */
+void verbs_paths_remember(struct pl_endpoint *endpoint);
+/* Returns true if the pairs of all rails are remembered. */
+bool verbs_paths_are_lost(const struct verbs_endpoint *endpoint);
+/* The rail's pair works. */
+void verbs_path_found(const struct verbs_rail *rail);
+/* A device reported a change: forgets all pairs. The caller does not hold the lock. */
+void verbs_paths_forget(struct verbs_state *state);
+
 /* rail_choice.c: rails by the cards near the memory at both ends */
 /* Sets the rails of the first choice. */
 void verbs_choices_open(struct verbs_endpoint *endpoint);

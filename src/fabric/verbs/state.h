@@ -50,12 +50,19 @@ struct verbs_failure {
 	const char *call;
 };
 
+/* Later name of a device, which `rdma dev set DEVICE name NAME` gives it. It stays until the device is freed, for its readers. */
+struct verbs_name {
+	struct verbs_name *before; /* NULL: the device's first name came before */
+	char text[IBV_SYSFS_NAME_MAX];
+};
+
 /* RDMA device that the program allows; opened when the fabric looks for devices, kept until the context closes. */
 struct verbs_device {
 	struct pl_list link;
 	struct verbs_state *state;
-	char name[IBV_SYSFS_NAME_MAX];
-	struct ibv_context *verbs; /* NULL: closed */
+	char name[IBV_SYSFS_NAME_MAX];        /* under which it was opened; the program's options name it so */
+	_Atomic(struct verbs_name *) renamed; /* present name; NULL: the first. verbs_device_name() */
+	struct ibv_context *verbs;            /* NULL: closed */
 	uint64_t entry;            /* inode of its entry in /sys, another one if the device is made again; 0: unknown */
 	struct pl_source async;    /* asynchronous events; on the first engine */
 	struct ibv_pd *pd;
@@ -78,6 +85,14 @@ struct verbs_device {
 	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
+
+/* Returns the device's present name. Any thread. */
+static inline const char *verbs_device_name(const struct verbs_device *device)
+{
+	const struct verbs_name *renamed = atomic_load(&device->renamed);
+
+	return renamed ? renamed->text : device->name;
+}
 
 /* True if the device has a Data Direct function for GPU memory. */
 static inline bool verbs_device_has_data_direct(const struct verbs_device *device)
@@ -304,6 +319,10 @@ void verbs_state_close(struct pl_context *context, void *state);
 /* device.c */
 /* Opens a device, which the caller adds to the state. Returns NULL and sets *code. */
 struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_device *of, int *code);
+/* Notes the name under which a look found the device. Without memory the last name stays. The caller holds look_lock. */
+void verbs_device_rename(struct verbs_device *device, const char *name);
+/* True if a device that the library lists is the one that is open, whatever its name is now. */
+bool verbs_device_is(const struct verbs_device *device, const struct ibv_device *of);
 /* Closes what is left of a device, and frees it. */
 void verbs_device_free(struct verbs_device *device);
 
@@ -372,16 +391,6 @@ void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer 
 int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);
 /* Initiator: returns rails between ports of both masks, by number (0: any), and makes those that are missing. */
 uint8_t verbs_rails_between(struct verbs_endpoint *endpoint, uint16_t near, uint16_t far);
-
-/* path_memory.c: pairs of ports that did not reach each other. Called by initiators. */
-/* Another fabric replaces this one, which was never up: remembers the pairs whose packets did not arrive. */
-void verbs_paths_remember(struct pl_endpoint *endpoint);
-/* Returns true if the pairs of all rails are remembered. */
-bool verbs_paths_are_lost(const struct verbs_endpoint *endpoint);
-/* The rail's pair works. */
-void verbs_path_found(const struct verbs_rail *rail);
-/* A device reported a change: forgets all pairs. The caller does not hold the lock. */
-void verbs_paths_forget(struct verbs_state *state);
 
 /* buffer_pool.c */
 int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,

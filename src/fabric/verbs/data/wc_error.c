@@ -35,7 +35,7 @@ static void describe_status(struct pl_error *error, const struct verbs_rail *rai
 
 	while (i + 1 < PL_ARRAY_SIZE(kinds) && kinds[i].status != completion->status)
 		i++;
-	snprintf(object, sizeof(object), "%s:%u", rail->device->name, rail->port->number);
+	snprintf(object, sizeof(object), "%s:%u", verbs_device_name(rail->device), rail->port->number);
 	pl_fail(error, kinds[i].code, kinds[i].id, "ibv_poll_cq", object, kinds[i].hint, "%s (vendor error 0x%x)",
 		library->ibv_wc_status_str(completion->status), completion->vendor_err);
 }
@@ -116,7 +116,7 @@ bool verbs_work_refused(struct verbs_rail *rail, struct verbs_work *work, int co
 	/* A full queue, or a message: both may fare better on a new connection. */
 	if ((code == -ENOMEM || work->kind == VERBS_FRAME) && ++work->refusals < VERBS_REFUSALS)
 		return false;
-	snprintf(object, sizeof(object), "%s:%u", rail->device->name, rail->port->number);
+	snprintf(object, sizeof(object), "%s:%u", verbs_device_name(rail->device), rail->port->number);
 	pl_fail(&error, code, "RDMA-POST", "ibv_post_send", object,
 		"see the abilities of the card with: ibv_devinfo -v; or use the fabric tcp",
 		"the card's driver refuses the request (%s)", strerrorname_np(-code) ? strerrorname_np(-code) : "?");

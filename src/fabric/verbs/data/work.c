@@ -355,7 +355,7 @@ static bool atomics_are_missing(const struct verbs_endpoint *endpoint, struct pl
 
 	if (verbs_rails_with_atomics(endpoint))
 		return false;
-	pl_fail(&error, -ENOTSUP, "RDMA-NO-ATOMICS", "post", endpoint->rails[0].device->name,
+	pl_fail(&error, -ENOTSUP, "RDMA-NO-ATOMICS", "post", verbs_device_name(endpoint->rails[0].device),
 		"use the fabric tcp, or a card with atomics, see atomic_cap in: ibv_devinfo -v",
 		"the card has no atomic operations");
 	pl_operation_fail(operation, error.code, &error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Devices of a context: opened by their names, and closed. */
+/* Devices of a context: opened, renamed, and closed. */
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -72,10 +72,35 @@ struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_dev
 	return device;
 }
 
+void verbs_device_rename(struct verbs_device *device, const char *text)
+{
+	struct verbs_name *name;
+
+	if (!strcmp(verbs_device_name(device), text))
+		return;
+	name = pl_zalloc(&device->state->context->allocator, sizeof(*name));
+	if (!name)
+		return;
+	name->before = atomic_load(&device->renamed);
+	snprintf(name->text, sizeof(name->text), "%s", text);
+	atomic_store(&device->renamed, name);
+}
+
+bool verbs_device_is(const struct verbs_device *device, const struct ibv_device *of)
+{
+	/* The device file's name and its entry in /sys stay; a device that is made again has another entry. */
+	return device->entry && !strcmp(device->verbs->device->dev_name, of->dev_name) &&
+	       verbs_device_entry(of) == device->entry;
+}
+
 void verbs_device_free(struct verbs_device *device)
 {
 	const struct verbs_library *library = device->state->library;
 
+	for (struct verbs_name *name = atomic_load(&device->renamed), *before; name; name = before) {
+		before = name->before;
+		pl_free(&device->state->context->allocator, name);
+	}
 	pl_list_remove(&device->link);
 	pl_registration_cache_close(device->shared);
 	verbs_stuck_mrs_end(device);

@@ -184,7 +184,7 @@ static int compare_names(const char *a, const char *b)
 
 static int compare_ports(const struct verbs_port *a, const struct verbs_port *b)
 {
-	int order = compare_names(a->device->name, b->device->name);
+	int order = compare_names(verbs_device_name(a->device), verbs_device_name(b->device));
 
 	return order ? order : a->number - b->number;
 }
@@ -212,6 +212,15 @@ static void give_place(struct verbs_state *state, struct verbs_port *port)
 	atomic_store_explicit(&state->place_count, count + 1, memory_order_release);
 }
 
+/* True if a device is the same, or has a name of the earlier one: its present one, or the first one of a removed device. */
+static bool succeeds(const struct verbs_device *device, const struct verbs_device *earlier)
+{
+	const char *name = verbs_device_name(device);
+
+	return device == earlier || !strcmp(name, verbs_device_name(earlier)) ||
+	       (atomic_load(&earlier->gone) && !strcmp(name, earlier->name));
+}
+
 /* Finds the port, also that of an earlier device of the same name, or makes it. */
 static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
 {
@@ -219,7 +228,7 @@ static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
 
 	pl_list_for_each(at, &device->state->ports) {
 		port = pl_list_entry(at, struct verbs_port, link);
-		if (port->number == number && !strcmp(port->device->name, device->name)) {
+		if (port->number == number && succeeds(device, port->device)) {
 			port->device = device;
 			return port;
 		}
@@ -229,7 +238,7 @@ static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
 		return NULL;
 	port->device = device;
 	port->number = number;
-	memcpy(port->name, device->name, sizeof(port->name));
+	snprintf(port->name, sizeof(port->name), "%s", verbs_device_name(device));
 	memcpy(port->firmware, device->attributes.fw_ver, sizeof(port->firmware));
 	insert_port(device->state, port);
 	give_place(device->state, port);
@@ -293,7 +302,7 @@ static void look_at_port(struct look *look, struct verbs_device *device, uint8_t
 	seen.wide = verbs_port_is_wide(&seen, &attributes);
 	obstacle = verbs_port_apply_options(&seen, &attributes);
 	update_port(&seen);
-	snprintf(name, sizeof(name), "%s:%u", device->name, number);
+	snprintf(name, sizeof(name), "%s:%u", verbs_device_name(device), number);
 	if (seen.active)
 		meet_obstacle(look, obstacle, 0, name);
 }
@@ -302,21 +311,34 @@ static void look_at_port(struct look *look, struct verbs_device *device, uint8_t
 
 /*
  * Finds the device's object that is in use, or one of a removed device that is not closed yet. It stays until the context
- * closes; the device may be closed at any time.
+ * closes; the device may be closed at any time. name: NULL: only the same device, whatever its name was.
  */
-static struct verbs_device *find_device(struct verbs_state *state, const char *name)
+static struct verbs_device *find_device(struct verbs_state *state, const struct ibv_device *of, const char *name)
 {
-	struct verbs_device *found = NULL;
+	struct verbs_device *found = NULL, *named = NULL;
 
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->devices) {
 		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
 
-		if (device->verbs && !strcmp(device->name, name))
+		if (device->verbs && verbs_device_is(device, of))
 			found = device;
+		else if (device->verbs && name && !strcmp(verbs_device_name(device), name))
+			named = device;
 	}
 	pthread_mutex_unlock(&state->lock);
-	return found;
+	return found ? found : named;
+}
+
+/* Notes new names of open devices before any device is found by its name: another one may have their earlier names. */
+static void note_names(struct verbs_state *state, struct ibv_device **devices)
+{
+	for (unsigned i = 0; devices && devices[i]; i++) {
+		struct verbs_device *device = find_device(state, devices[i], NULL);
+
+		if (device)
+			verbs_device_rename(device, state->library->ibv_get_device_name(devices[i]));
+	}
 }
 
 /* Opens a device for the look. Returns NULL and meets an obstacle if that fails. */
@@ -338,9 +360,9 @@ static struct verbs_device *open_found_device(struct look *look, struct ibv_devi
 static void look_at_device(struct look *look, struct ibv_device *of)
 {
 	const char *name = look->state->library->ibv_get_device_name(of);
-	struct verbs_device *device = find_device(look->state, name);
+	struct verbs_device *device = find_device(look->state, of, name);
 
-	if (!is_allowed(look->state, name, 0))
+	if (!is_allowed(look->state, device ? device->name : name, 0))
 		return;
 	pthread_mutex_lock(&look->state->lock);
 	snprintf(look->state->looking_at, sizeof(look->state->looking_at), "%s", name);
@@ -403,6 +425,7 @@ bool verbs_ports_read(struct verbs_state *state)
 	if (getifaddrs(&interfaces))
 		interfaces = NULL;
 	look.interfaces = interfaces;
+	note_names(state, devices);
 	for (unsigned i = 0; devices && devices[i]; i++)
 		look_at_device(&look, devices[i]);
 	freeifaddrs(interfaces);

@@ -56,8 +56,8 @@ static unsigned members_of_port(const struct verbs_port *port)
 {
 	char path[PATH_MAX], interface[NAME_MAX_WITH_NUL + 1];
 
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/ndevs/0", port->device->name,
-		 port->number);
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/ndevs/0",
+		 verbs_device_name(port->device), port->number);
 	return read_line(interface, sizeof(interface), path) ? verbs_bond_members("/sys/class/net", interface) : 0;
 }
 

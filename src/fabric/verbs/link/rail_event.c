@@ -8,7 +8,7 @@ void verbs_note_rail_up(struct verbs_rail *rail)
 {
 	char text[IBV_SYSFS_NAME_MAX + 8];
 
-	snprintf(text, sizeof(text), "%s:%u", rail->device->name, rail->port->number);
+	snprintf(text, sizeof(text), "%s:%u", verbs_device_name(rail->device), rail->port->number);
 	pl_peer_note_rail(rail->endpoint->base.peer, rail->was_up ? PL_EVENT_RAIL_REOPENED : PL_EVENT_RAIL_OPENED,
 			  rail->index, text);
 	rail->was_up = true;
@@ -25,6 +25,6 @@ void verbs_note_rail_lost(struct verbs_rail *rail, const char *why)
 		why = "the device was removed";
 	else if (verbs_port_is_down(rail))
 		why = "the port is down";
-	snprintf(text, sizeof(text), "%s:%u: %s", rail->device->name, rail->port->number, why);
+	snprintf(text, sizeof(text), "%s:%u: %s", verbs_device_name(rail->device), rail->port->number, why);
 	pl_peer_note_rail(rail->endpoint->base.peer, PL_EVENT_RAIL_LOST, rail->index, text);
 }

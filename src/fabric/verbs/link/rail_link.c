@@ -87,16 +87,18 @@ static void lose_unreachable_peer(struct verbs_rail *rail, int code, const char 
 	if (rail->endpoint->opened && rail->broke.status != IBV_WC_SUCCESS)
 		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
 			"port %u of %s gave up: %s (vendor error 0x%x), and no connection could be made since (%s)",
-			rail->broke.port, rail->device->name, library->ibv_wc_status_str(rail->broke.status),
-			rail->broke.vendor_error, name);
+			rail->broke.port, verbs_device_name(rail->device),
+			library->ibv_wc_status_str(rail->broke.status), rail->broke.vendor_error, name);
 	else if (code == -ENETDOWN)
-		pl_fail(&error, code, "RDMA-CONNECT", call, rail->device->name, "see the port's cable and switch: rdma link",
-			"port %u of %s is down", rail->port->number, rail->device->name);
+		pl_fail(&error, code, "RDMA-CONNECT", call, verbs_device_name(rail->device),
+			"see the port's cable and switch: rdma link", "port %u of %s is down", rail->port->number,
+			verbs_device_name(rail->device));
 	else if (!strcmp(call, "ibv_modify_qp"))
 		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
-			"%s:%u finds no way to the other end's device (%s)", rail->device->name, rail->port->number, name);
+			"%s:%u finds no way to the other end's device (%s)", verbs_device_name(rail->device),
+			rail->port->number, name);
 	else if (!strncmp(call, "ibv_", 4))
-		pl_fail(&error, code, "RDMA-CONNECT", call, rail->device->name,
+		pl_fail(&error, code, "RDMA-CONNECT", call, verbs_device_name(rail->device),
 			code == -ENOMEM ? VERBS_HINT_MEMORY : HINT_CARD, "the card's driver refuses %s (%s)", call,
 			name);
 	else

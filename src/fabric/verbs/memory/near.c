@@ -35,7 +35,7 @@ static void add_data_direct(struct pl_topology *machine, struct pl_sysroot *root
 
 		/* Without memory the card's own place counts. */
 		if (verbs_device_has_data_direct(device))
-			pl_topology_set_data_direct(machine, root, device->name, device->data_direct_path);
+			pl_topology_set_data_direct(machine, root, verbs_device_name(device), device->data_direct_path);
 	}
 }
 
