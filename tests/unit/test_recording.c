@@ -141,6 +141,51 @@ static void test_whole(void **state)
 	recording_close(&reader);
 }
 
+/* A payload that is read and digested in several pieces. */
+static void test_large_payload(void **state)
+{
+	enum { LENGTH = 200000 };
+	static uint8_t payload[LENGTH], got[LENGTH + 1];
+	struct recording_header large = header;
+	struct recording_frame frame = { .sequence = 1, .length = LENGTH };
+	struct recording_reader reader;
+	struct recording_writer writer;
+	struct pl_error error;
+	int fd;
+
+	(void)state;
+	large.slot_bytes = LENGTH;
+	for (unsigned i = 0; i < LENGTH; i++)
+		payload[i] = (uint8_t)(i * 2654435761u >> 24);
+	assert_int_equal(recording_create(&writer, path, true, &large, &error), 0);
+	assert_int_equal(recording_append(&writer, &frame, payload, &error), 0);
+	assert_int_equal(recording_finish(&writer, RECORDING_COUNT, &accounts, &error), 0);
+	assert_int_equal(recording_open(&reader, path, &error), 0);
+	assert_int_equal(recording_next(&reader, &frame, &error), 1);
+	got[LENGTH] = 7;
+	assert_int_equal(recording_read(&reader, &frame, got, &error), 0);
+	assert_memory_equal(got, payload, LENGTH);
+	assert_int_equal(got[LENGTH], 7);
+	assert_int_equal(recording_read(&reader, &frame, NULL, &error), 0);
+	/* Damage in the last piece. */
+	fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, &payload[0], 1, (off_t)reader.payload + LENGTH - 1), 1);
+	close(fd);
+	assert_true(payload[0] != payload[LENGTH - 1]);
+	assert_int_equal(recording_read(&reader, &frame, got, &error), -EBADMSG);
+	assert_string_equal(error.id, "RECORDING-DAMAGED");
+	recording_close(&reader);
+}
+
+/* Returns the bytes of a file behind the pages of its last whole frame. */
+static uint64_t bytes_behind(uint64_t size, const uint64_t *ends, unsigned whole)
+{
+	uint64_t end =
+		whole ? (ends[whole - 1] + RECORDING_PAGE - 1) / RECORDING_PAGE * RECORDING_PAGE : RECORDING_PAGE;
+
+	return size > end ? size - end : 0;
+}
+
 /* Each whole frame of a file that was cut at any byte reads back. No cut makes another frame. */
 static void test_cuts(void **state)
 {
@@ -165,6 +210,7 @@ static void test_cuts(void **state)
 			assert_int_equal(recording_open(&reader, path, &error), 0);
 			assert_false(reader.indexed);
 			assert_int_equal(reader.summary.frames, whole);
+			assert_int_equal(reader.rest, bytes_behind(size, ends, whole));
 			assert_int_equal(read_frames(&reader), whole);
 			recording_close(&reader);
 		}
@@ -301,6 +347,12 @@ static void test_targets(void **state)
 	assert_true(recording_open(&reader, "/dev/zero", &error) < 0);
 	assert_string_equal(error.id, "RECORDING");
 	assert_true(recording_open(&reader, "/nonexistent", &error) < 0);
+	/* A page of zeros. */
+	assert_int_equal(truncate(path, 0), 0);
+	assert_int_equal(truncate(path, RECORDING_PAGE), 0);
+	assert_int_equal(recording_open(&reader, path, &error), -EBADMSG);
+	assert_string_equal(error.id, "RECORDING");
+	assert_int_equal(reader.fd, -1);
 }
 
 static void refuse_header(struct recording_header bad)
@@ -406,7 +458,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_index),   cmocka_unit_test(test_whole),   cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_killed),  cmocka_unit_test(test_damage),  cmocka_unit_test(test_full),
-		cmocka_unit_test(test_targets), cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_targets), cmocka_unit_test(test_hostile), cmocka_unit_test(test_large_payload),
 	};
 	int fd = mkstemp(path);
 
