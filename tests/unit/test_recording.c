@@ -177,6 +177,31 @@ static void test_large_payload(void **state)
 	recording_close(&reader);
 }
 
+/* An index with one entry more than the writer's buffer. */
+static void test_long_index(void **state)
+{
+	const unsigned count = 4097;
+	struct recording_frame frame = { .sequence = 0 };
+	struct recording_reader reader;
+	struct recording_writer writer;
+	struct recording_entry entry;
+	struct pl_error error;
+
+	(void)state;
+	assert_int_equal(recording_create(&writer, path, true, &header, &error), 0);
+	for (frame.sequence = 0; frame.sequence < count; frame.sequence++)
+		assert_int_equal(recording_append(&writer, &frame, "", &error), 0);
+	assert_int_equal(recording_finish(&writer, RECORDING_COUNT, &accounts, &error), 0);
+	assert_int_equal(recording_open(&reader, path, &error), 0);
+	assert_true(reader.indexed);
+	assert_int_equal(reader.summary.frames, count);
+	for (unsigned i = count - 2; i < count; i++) {
+		assert_int_equal(recording_entry(&reader, i, &entry, &error), 0);
+		assert_true(entry.sequence == i && entry.offset == (i + 1) * RECORDING_PAGE);
+	}
+	recording_close(&reader);
+}
+
 /* Returns the bytes of a file behind the pages of its last whole frame. */
 static uint64_t bytes_behind(uint64_t size, const uint64_t *ends, unsigned whole)
 {
@@ -343,7 +368,8 @@ static void test_targets(void **state)
 	recording_close(&reader);
 	assert_true(recording_create(&writer, "/dev/null", true, &header, &error) < 0);
 	assert_string_equal(error.id, "FILE-KIND");
-	assert_true(recording_create(&writer, "/nonexistent/x", true, &header, &error) < 0);
+	assert_int_equal(recording_create(&writer, "/nonexistent/x", true, &header, &error), -ENOENT);
+	assert_int_equal(recording_create(&writer, "/nonexistent/x", false, &header, &error), -ENOENT);
 	assert_true(recording_open(&reader, "/dev/zero", &error) < 0);
 	assert_string_equal(error.id, "RECORDING");
 	assert_true(recording_open(&reader, "/nonexistent", &error) < 0);
@@ -456,9 +482,10 @@ static void test_index(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_index),   cmocka_unit_test(test_whole),   cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_killed),  cmocka_unit_test(test_damage),  cmocka_unit_test(test_full),
-		cmocka_unit_test(test_targets), cmocka_unit_test(test_hostile), cmocka_unit_test(test_large_payload),
+		cmocka_unit_test(test_index),      cmocka_unit_test(test_whole),   cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_killed),     cmocka_unit_test(test_damage),  cmocka_unit_test(test_full),
+		cmocka_unit_test(test_targets),    cmocka_unit_test(test_hostile), cmocka_unit_test(test_large_payload),
+		cmocka_unit_test(test_long_index),
 	};
 	int fd = mkstemp(path);
 
