@@ -154,6 +154,82 @@ static void locked_ends(void *unused)
 	host_close(&host);
 }
 
+/* Writes the buffer by a vector, and reads it by another one, which are prepared or not. Counts the kernels of each. */
+static void check_kinds(struct gpu_session *session, uint64_t seed, bool prepared, unsigned writes, unsigned reads)
+{
+	static struct pl_transfer transfers[GPU_VECTOR_ELEMENTS];
+	size_t count = gpu_vector_cut(session, transfers, 4096);
+	struct pl_vector *vector = NULL;
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	pattern_fill(session->buffer.bytes, SIZE, seed, 0);
+	for (unsigned read = 0; read < 2; read++) {
+		unsigned before = gpu_standin_launched(), kernels = read ? reads : writes;
+		enum pl_kind kind = read ? PL_KIND_READ : PL_KIND_WRITE;
+
+		if (read)
+			bytes_set(session->buffer.bytes, POISON, SIZE);
+		if (prepared) {
+			check_ok(pl_vector_prepare(session->peer, kind, transfers, count, &vector, &error), &error);
+			check_ok(pl_vector_post(vector, 0, 0, NULL, &operation, &error), &error);
+		} else {
+			operation = gpu_vector_post(session, !read, 4096);
+		}
+		gpu_finish_direct(session, operation, kernels ? KERNEL : COPIES);
+		check_number(gpu_standin_launched() - before, kernels);
+		pl_vector_free(vector);
+		vector = NULL;
+	}
+	check(agent_matches(&session->agent, seed, 0, SIZE));
+	pattern_check(session->buffer.bytes, SIZE, seed, 0);
+}
+
+/* Host memory that the program locked such that GPUs may only read it. A kernel that wrote there would end all work of the context. */
+static void read_only(void *unused)
+{
+	struct host_session host;
+
+	(void)unused;
+	host_open(&host, &here);
+	gpu_standin_need();
+	gpu_pin_read_only(host.session.buffer.memory, SIZE + 2 * BUFFER_GUARD);
+	check_kinds(&host.session, 1, false, 1, 0);
+	check_kinds(&host.session, 2, true, 1, 0);
+	gpu_unpin(host.session.buffer.memory);
+	/* The same memory, locked for writes, too. */
+	host_lock(&host);
+	check_kinds(&host.session, 3, true, 1, 1);
+	host_close(&host);
+}
+
+/* Kernels have an address of their own for write-combined memory. */
+static void write_combined(void *unused)
+{
+	struct buffer plain;
+	struct host_session host;
+	struct gpu_session *session = &host.session;
+	struct pl_error error;
+	void *memory;
+
+	(void)unused;
+	host_open(&host, &here);
+	gpu_standin_need();
+	memory = gpu_allocate_write_combined(SIZE);
+	plain = session->buffer;
+	session->buffer.bytes = memory;
+	check_ok(pl_region_register(session->environment.near, memory, SIZE, PL_ACCESS_ALL, &session->buffer.region,
+				    &error),
+		 &error);
+	check_kinds(session, 4, false, 0, 0);
+	check_kinds(session, 5, true, 0, 0);
+	check_number(pl_region_deregister(session->buffer.region), 0);
+	session->buffer = plain;
+	gpu_free_write_combined(memory);
+	host.here = false;
+	host_close(&host);
+}
+
 /* A GPU whose kernels have addresses of their own for locked host memory. */
 static void own_pointers(void *side)
 {
@@ -325,6 +401,8 @@ static const struct test_case cases[] = {
 	{ "unlocked-there", unlocked, &there, 20 },
 	{ "unlocked-here", unlocked, &here, 20 },
 	{ "locked-ends", locked_ends, NULL, 20 },
+	{ "read-only", read_only, NULL, 20 },
+	{ "write-combined", write_combined, NULL, 20 },
 	{ "own-pointers-there", own_pointers, &there, 20 },
 	{ "own-pointers-here", own_pointers, &here, 20 },
 	{ "refused-lock", refused_lock, NULL, 20 },

@@ -293,7 +293,7 @@ static void revoked_between(void *unused)
 	gpu_standin.step();
 	progress_until(&environment, gpu_standin_launched() == before + 3);
 	check_number(pl_region_revoke(pairs[0].far.region, NULL, 0), 0);
-	progress_until(&environment, !local_device_kernel_reaches(device, &pairs[0].near.region->memory));
+	progress_until(&environment, !local_device_kernel_reaches(device, &pairs[0].near.region->memory, true));
 	gpu_standin.stall(NULL);
 	complete(&environment, operation, NULL);
 	for (unsigned i = 0; i < 2; i++) {

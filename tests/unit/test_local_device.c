@@ -33,8 +33,9 @@ static void fake_release(struct pl_memory *memory)
 	rig.closed++;
 }
 
-static bool fake_reaches(const struct pl_memory *memory, const struct pl_memory *other)
+static bool fake_reaches(const struct pl_memory *memory, const struct pl_memory *other, bool written)
 {
+	(void)written;
 	rig.asked++;
 	if (rig.withdraws)
 		local_device_shut(rig.device);
@@ -61,13 +62,13 @@ static void test_withdrawn_while_asked(void **state)
 	(void)state;
 	rig.device = local_device_new(&endpoint, &key, NULL, LENGTH);
 	assert_non_null(rig.device);
-	assert_true(local_device_kernel_reaches(rig.device, &here));
+	assert_true(local_device_kernel_reaches(rig.device, &here, false));
 	assert_int_equal(rig.opened, 1);
 	rig.withdraws = true;
-	assert_true(local_device_kernel_reaches(rig.device, &here));
+	assert_true(local_device_kernel_reaches(rig.device, &here, false));
 	/* The last user has closed it, and no kernel reaches it any more. */
 	assert_int_equal(rig.closed, 1);
-	assert_false(local_device_kernel_reaches(rig.device, &here));
+	assert_false(local_device_kernel_reaches(rig.device, &here, false));
 	assert_int_equal(rig.asked, 2);
 	local_device_free(rig.device);
 	assert_int_equal(rig.closed, 1);

@@ -248,7 +248,7 @@ struct pl_memory *local_device_memory(struct local_device *device, const struct 
 	return &open_memory_for(device, beside)->memory;
 }
 
-bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside)
+bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside, bool written)
 {
 	const struct pl_memory *there = local_device_memory(device, beside);
 	bool staged = pl_memory_staged(beside), reaches;
@@ -257,7 +257,7 @@ bool local_device_kernel_reaches(struct local_device *device, const struct pl_me
 	/* The operation fails at the gate. */
 	if (!device_use_begin(device))
 		return false;
-	reaches = there->ops && gpu->ops->gather_reaches && gpu->ops->gather_reaches(gpu, other);
+	reaches = there->ops && gpu->ops->gather_reaches && gpu->ops->gather_reaches(gpu, other, written && !staged);
 	device_use_end(device);
 	return reaches;
 }

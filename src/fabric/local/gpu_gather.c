@@ -48,16 +48,17 @@ struct local_ends local_ends_of(const struct pl_region *region, const struct pl_
 				    !staged };
 }
 
-bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote)
+bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote, enum pl_kind kind)
 {
 	const struct local_access *access = remote->fabric_data;
 	const struct pl_memory *memory = &region->memory;
 	const struct pl_memory mapping = { .ops = &pl_host_memory, .address = access->base, .length = access->mapped };
 
 	if (access->path == &local_device_path)
-		return local_device_kernel_reaches(access->device, memory);
+		return local_device_kernel_reaches(access->device, memory, kind == PL_KIND_READ);
+	/* The library locked a mapping to which operations may write for writes: see host_pin.c. */
 	return access->path == &local_mapped_path && memory->ops->gather_reaches &&
-	       local_host_pin_is_locked(access->pin) && memory->ops->gather_reaches(memory, &mapping);
+	       local_host_pin_is_locked(access->pin) && memory->ops->gather_reaches(memory, &mapping, false);
 }
 
 /* True if a kernel suits all segments. Sets whether host memory takes part. */
@@ -75,7 +76,7 @@ static bool suits(const struct pl_operation *operation, bool *host)
 	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i)) {
 		struct local_ends ends;
 
-		if (!local_kernel_reaches(segments[i].region, segments[i].remote))
+		if (!local_kernel_reaches(segments[i].region, segments[i].remote, operation->completion.kind))
 			return false;
 		ends = local_ends_of(segments[i].region, segments[i].remote);
 		if (i == 0)
@@ -276,7 +277,7 @@ static bool run_is_reached(const struct pl_operation *operation, const struct lo
 	if (run->begin == 0 && run->done == 0)
 		return true;
 	for (unsigned i = run->begin; i < run->end; i = local_next_memory(operation, i))
-		if (!local_kernel_reaches(segments[i].region, segments[i].remote))
+		if (!local_kernel_reaches(segments[i].region, segments[i].remote, operation->completion.kind))
 			return false;
 	return true;
 }

@@ -59,9 +59,9 @@ static inline unsigned local_next_memory(const struct pl_operation *operation, u
 	return number;
 }
 
-/* True if the kernel of local_ends_of() reaches both ends now. */
-bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote);
-/* Holds the gate of an access path for a kernel, which reaches it. Returns 0 or a negative errno. */
+/* True if the kernel of local_ends_of() reaches both ends now, and may do operations of that kind. */
+bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote, enum pl_kind kind);
+/* local_copy_gate_hold() for a kernel: it fails if the mapping is not pinned any more. Returns 0 or a negative errno. */
 int local_kernel_gate_hold(const struct local_access *access, const struct pl_operation *operation,
 			   struct pl_error *error);
 void local_kernel_gate_release(const struct local_access *access);

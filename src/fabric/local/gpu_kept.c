@@ -167,14 +167,14 @@ bool local_kept_make(struct pl_operation *operation)
 
 /* -- using a list -------------------------------------------------------------------------------------- */
 
-static bool pair_is_valid(const struct kept_pair *pair, const char **reason)
+static bool pair_is_valid(const struct kept_pair *pair, enum pl_kind kind, const char **reason)
 {
 	const struct local_access *access = pair->remote->fabric_data;
 	struct pl_memory *memory = &pair->region->memory;
 	struct local_ends ends;
 
 	if (!access || !local_device_reaches(access, memory, reason) ||
-	    !local_kernel_reaches(pair->region, pair->remote))
+	    !local_kernel_reaches(pair->region, pair->remote, kind))
 		return false;
 	ends = local_ends_of(pair->region, pair->remote);
 	return ends.here == pair->here && ends.there == pair->there;
@@ -185,7 +185,7 @@ bool local_kept_is_valid(const struct pl_vector *vector, const char **reason)
 	const struct local_kept *kept = kept_of(vector);
 
 	for (size_t i = 0; kept && i < kept->pair_count; i++)
-		if (!pair_is_valid(&kept->pairs[i], reason))
+		if (!pair_is_valid(&kept->pairs[i], vector->kind, reason))
 			return false;
 	return kept;
 }

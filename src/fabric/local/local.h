@@ -437,10 +437,10 @@ bool local_device_reaches(const struct local_access *access, struct pl_memory *m
 struct pl_memory *local_device_memory(struct local_device *device, const struct pl_memory *beside);
 /*
  * True if a kernel reaches the opened memory and `beside`, and thus may copy: of the GPU of `beside`, or of the opened memory's if
- * `beside` is host memory. Closes no memory meanwhile.
+ * `beside` is host memory. `written`: to `beside`. Closes no memory meanwhile.
  */
-bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside);
-/* Holds the gate, and counts a user of the device if the access path has a device. */
+bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside, bool written);
+/* Holds the gate, and the device of the access path or its pinned mapping. */
 int local_copy_gate_hold(const struct local_access *access, const struct pl_operation *operation,
 			 struct pl_error *error);
 void local_copy_gate_release(const struct local_access *access);
