@@ -120,6 +120,33 @@ static void sizes(void *side)
 	host_close(&host);
 }
 
+/* A kernel's list is limited by its bytes and not by the number of its elements: there are two kernels, as of any long vector. */
+static void many_short(void *side)
+{
+	enum { COUNT = 20480, BLOCK = 128 };
+	static struct pl_transfer transfers[COUNT];
+	struct host_session host;
+	struct gpu_session *session = &host.session;
+	struct pl_operation *operation;
+	struct pl_error error;
+	unsigned before;
+
+	host_open_locked(&host, side);
+	for (size_t i = 0; i < COUNT; i++) {
+		uint64_t at = (COUNT - 1 - i) * BLOCK;
+
+		transfers[i] = (struct pl_transfer){ session->remote, at, session->buffer.region, at, BLOCK };
+	}
+	pattern_fill(session->buffer.bytes, SIZE, 5, 0);
+	before = gpu_standin_launched();
+	check_ok(pl_writev(session->peer, transfers, COUNT, NULL, &operation, &error), &error);
+	gpu_finish_direct(session, operation, KERNEL);
+	check(agent_matches(&session->agent, 5, 0, COUNT * BLOCK));
+	if (gpu_standin.launched)
+		check_number(gpu_standin_launched() - before, 2);
+	host_close(&host);
+}
+
 /* A kernel that touched host memory that is not locked would end all work of the context. */
 static void unlocked(void *side)
 {
@@ -398,6 +425,8 @@ static void revoked_running(void *side)
 static const struct test_case cases[] = {
 	{ "sizes-there", sizes, &there, 30 },
 	{ "sizes-here", sizes, &here, 30 },
+	{ "many-short-there", many_short, &there, 30 },
+	{ "many-short-here", many_short, &here, 30 },
 	{ "unlocked-there", unlocked, &there, 20 },
 	{ "unlocked-here", unlocked, &here, 20 },
 	{ "locked-ends", locked_ends, NULL, 20 },

@@ -236,8 +236,8 @@ static void hostile_owner(void *unused)
 
 /* Elements, of which five kernels copy as many each; those of the first one. */
 #define SMALL ((size_t)128)
-#define SMALLS (5u * SMALLS_FIRST)
-#define SMALLS_FIRST 4096u
+#define SMALLS 49152u
+#define SMALLS_FIRST 8192u
 
 static uint64_t small_offset(unsigned number)
 {

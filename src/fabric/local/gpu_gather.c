@@ -151,7 +151,7 @@ uint64_t local_gather_piece_size(const struct pl_operation *operation)
 }
 
 unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_range *ranges, unsigned room, uint64_t size,
-			   uint64_t *bytes)
+			   uint64_t most, uint64_t *bytes)
 {
 	struct pl_work_item *item = &gathering_of(operation)->item;
 	struct local_ends ends = ends_of_segment(&operation->segments[item->segment]);
@@ -160,12 +160,12 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 	uint64_t sum = 0;
 	unsigned count = 0;
 
-	while (item->segment < operation->segment_count && count < room) {
+	while (item->segment < operation->segment_count && count < room && sum < most) {
 		uint64_t here, there;
 
 		if (item->done == 0 && !operation->one_memory && local_segment_changes_memory(operation, item->segment))
 			ends = ends_of_segment(&operation->segments[item->segment]);
-		pl_work_item_take_chunk(operation, size, &chunk);
+		pl_work_item_take_chunk(operation, PL_MIN(size, most - sum), &chunk);
 		if (!chunk.length)
 			continue;
 		here = ends.here + chunk.segment->offset + chunk.at;
@@ -183,12 +183,14 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 
 static void fill_run(struct pl_operation *operation, struct local_gather_run *run, uint64_t size)
 {
-	const struct pl_work_item *item = &gathering_of(operation)->item;
+	const struct local_gathering *gathering = gathering_of(operation);
+	const struct pl_work_item *item = &gathering->item;
 	struct pl_gather *gather = run->copy.gather;
 
 	run->begin = item->segment;
 	run->done = item->done;
-	gather->count = local_gather_fill(operation, gather->ranges, gather->room, size, &gather->bytes);
+	gather->count = local_gather_fill(operation, gather->ranges, gather->room, size,
+					  gathering->host ? HOST_RUN_BYTES : UINT64_MAX, &gather->bytes);
 	run->end = item->segment + (item->done > 0);
 }
 
@@ -229,15 +231,18 @@ static void run_ended(struct pl_copy *base, int status)
 		gathering_advance(operation);
 }
 
-/* Most pieces of the next run. The first one is short, so that its kernel runs while the rest of the list is written. */
+/*
+ * Most pieces of the next run. The first one is short, so that its kernel runs while the rest of the list is written. Of a long vector
+ * with host memory, a run takes room for its part of the bytes.
+ */
 static unsigned pieces_of_run(const struct pl_operation *operation, const struct pl_work_item *item, uint64_t size)
 {
-	uint64_t pieces = operation->segment_count + operation->total / size;
+	uint64_t pieces = operation->segment_count - item->segment + operation->total / size;
 
 	if (item->segment == 0 && item->done == 0 && pieces >= 4 * FIRST_MIN)
 		pieces /= 4;
-	if (local_gathering_of(operation)->host)
-		pieces = PL_MIN(pieces, HOST_RUN_BYTES / size);
+	if (local_gathering_of(operation)->host && operation->total > HOST_RUN_BYTES)
+		pieces = pieces * HOST_RUN_BYTES / operation->total + 1;
 	return (unsigned)PL_MIN(pieces, (uint64_t)PIECES_MAX);
 }
 

@@ -73,10 +73,10 @@ bool local_gather_post_kept(struct pl_operation *operation);
 uint64_t local_gather_piece_size(const struct pl_operation *operation);
 /*
  * Fills `ranges` with the pieces of the segments from the position of the operation's work item on, and moves the position on.
- * Returns the number of ranges, at most `room`, and adds their bytes to *bytes.
+ * Returns the number of ranges, at most `room`, with at most `most` bytes, which are added to *bytes.
  */
 unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_range *ranges, unsigned room, uint64_t size,
-			   uint64_t *bytes);
+			   uint64_t most, uint64_t *bytes);
 
 /* gpu_kept.c: lists of ranges of prepared vectors, in the memory of the GPU. Home. */
 /*

@@ -128,7 +128,7 @@ static bool kept_fill(struct local_kept *kept, struct pl_operation *operation)
 		return false;
 	*(struct pl_work_item *)operation->fabric = (struct pl_work_item){ .segment = 0 };
 	shifts_of(operation, &to, &from);
-	count = local_gather_fill(operation, ranges, (unsigned)most, size, &kept->bytes);
+	count = local_gather_fill(operation, ranges, (unsigned)most, size, UINT64_MAX, &kept->bytes);
 	for (unsigned i = 0; i < count; i++) {
 		ranges[i].to -= to;
 		ranges[i].from -= from;
