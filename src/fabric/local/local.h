@@ -430,7 +430,13 @@ void local_device_park(struct local_device *device);
 /* Frees parked devices of an endpoint, or all. */
 void local_device_unpark(struct local_state *state, const struct local_endpoint *endpoint);
 /* True if a device takes part in a segment's copy; sets the reason of the route. */
-bool local_device_takes_part(const struct pl_segment *segment);
+static inline bool local_device_takes_part(const struct pl_segment *segment)
+{
+	const struct local_access *access = segment->remote->fabric_data;
+
+	return segment->region && (access->path == &local_device_path || pl_memory_staged(&segment->region->memory));
+}
+
 /* True if the remote region can be reached from that memory. Sets *reason if not, or if a device copies. */
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
 /* Opened memory of a device that local_device_reaches() found reached from `beside`. All but its address needs a use. */
