@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "fabric/local/local.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_vectors.h"
@@ -12,6 +13,8 @@
 #define SIZE GPU_VECTOR_BYTES
 #define KERNEL "a kernel of the GPU copies"
 #define COPIES "local: a GPU copies between the host memory"
+/* Longer than a case may run, in microseconds. */
+#define HELD 100000000u
 
 /* Which end has the host memory; the argument of a case. */
 struct side {
@@ -422,6 +425,47 @@ static void revoked_running(void *side)
 	host_close(&host);
 }
 
+/*
+ * A hostile owner revokes the mapping and marks its gate as free, while a GPU copies to it: the driver must keep the lock until the
+ * copy has ended.
+ */
+static void emptied_running(void *unused)
+{
+	struct host_session host;
+	struct gpu_session *session = &host.session;
+	struct pl_transfer transfer = { .length = SIZE };
+	struct pl_operation *operation;
+	struct pl_completion receipt;
+	struct local_access *access;
+	struct pl_error error;
+	size_t locked;
+
+	(void)unused;
+	host_open_locked(&host, &there);
+	gpu_standin_need();
+	access = session->remote->fabric_data;
+	check(local_host_pin_is_locked(access->pin));
+	locked = gpu_standin.pinned();
+	gpu_standin.delay(HELD);
+	transfer.remote = session->remote;
+	transfer.region = session->buffer.region;
+	check_ok(pl_write(session->peer, &transfer, NULL, &operation, &error), &error);
+	progress_until(&session->environment, atomic_load(&access->gate->holders));
+	atomic_store(&access->gate->open, 0);
+	atomic_store(&access->gate->holders, 0);
+	pl_engine_lock(session->peer->home);
+	local_key_revoked(local_endpoint_of(session->peer->endpoint), access->key);
+	pl_engine_unlock(session->peer->home);
+	check(!local_host_pin_is_locked(access->pin));
+	check_number(gpu_standin.pinned(), locked);
+	gpu_standin.delay(0);
+	check_one_of(await(&session->environment, operation, &receipt, &error), 0, -EACCES);
+	check_number(gpu_standin.pinned(), locked - access->mapped);
+	atomic_store(&access->gate->holders, 0);
+	atomic_store(&access->gate->open, access->number);
+	host_close(&host);
+}
+
 static const struct test_case cases[] = {
 	{ "sizes-there", sizes, &there, 30 },
 	{ "sizes-here", sizes, &here, 30 },
@@ -445,6 +489,7 @@ static const struct test_case cases[] = {
 	{ "revoked-held-here", revoked_held, &here, 20 },
 	{ "revoked-running-there", revoked_running, &there, 20 },
 	{ "revoked-running-here", revoked_running, &here, 20 },
+	{ "emptied-running", emptied_running, NULL, 20 },
 };
 
 int main(void)

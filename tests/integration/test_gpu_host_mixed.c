@@ -234,7 +234,7 @@ static void hostile_owner(void *unused)
 
 /* -- memory that is lost between two kernels ----------------------------------------------------------- */
 
-/* Elements, of which five kernels copy as many each; those of the first one. */
+/* Elements, of which three kernels copy a quarter, 32,768, and the rest; those of the first pair. */
 #define SMALL ((size_t)128)
 #define SMALLS 49152u
 #define SMALLS_FIRST 8192u

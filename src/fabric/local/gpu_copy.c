@@ -344,6 +344,8 @@ int local_copy_gate_hold(const struct local_access *access, const struct pl_oper
 {
 	int rc = local_access_hold_gate(access, error);
 
+	if (rc == 0 && !access->device)
+		local_host_pin_hold(access->pin);
 	if (rc < 0 || !access->device || device_use_begin(access->device))
 		return rc;
 	local_gate_release(access->gate);
@@ -354,6 +356,8 @@ void local_copy_gate_release(const struct local_access *access)
 {
 	if (access->device)
 		device_use_end(access->device);
+	else
+		local_host_pin_put(access->pin);
 	local_gate_release(access->gate);
 }
 

@@ -103,17 +103,10 @@ int local_kernel_gate_hold(const struct local_access *access, const struct pl_op
 {
 	int rc = local_copy_gate_hold(access, operation, error);
 
-	if (rc < 0 || access->device || local_host_pin_hold(access->pin))
+	if (rc < 0 || access->device || local_host_pin_is_locked(access->pin))
 		return rc;
 	local_copy_gate_release(access);
 	return local_copy_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);
-}
-
-void local_kernel_gate_release(const struct local_access *access)
-{
-	if (!access->device)
-		local_host_pin_put(access->pin);
-	local_copy_gate_release(access);
 }
 
 /*
@@ -129,7 +122,7 @@ static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsig
 		if (i > begin && !pl_segment_changes_remote(operation->segments, i))
 			continue;
 		if (!hold)
-			local_kernel_gate_release(access);
+			local_copy_gate_release(access);
 		else if (local_kernel_gate_hold(access, operation, error) < 0)
 			return i;
 	}
@@ -345,7 +338,7 @@ static void start_run(struct pl_operation *operation, struct local_gather_run *r
 		return;
 	}
 	start_listed_run(operation, run, copier, ends_of_segment(next).gpu);
-	local_kernel_gate_release(access);
+	local_copy_gate_release(access);
 }
 
 static bool ranges_remain(struct pl_operation *operation)

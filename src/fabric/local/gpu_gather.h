@@ -64,7 +64,6 @@ bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote
 /* local_copy_gate_hold() for a kernel: it fails if the mapping is not pinned any more. Returns 0 or a negative errno. */
 int local_kernel_gate_hold(const struct local_access *access, const struct pl_operation *operation,
 			   struct pl_error *error);
-void local_kernel_gate_release(const struct local_access *access);
 /* Does a vector by a kernel, and returns true; false: a kernel is not suited. Home. */
 bool local_gather_post(struct pl_operation *operation);
 /* The same for a prepared vector with a kept list, whose segments are not looked at. */

@@ -213,7 +213,7 @@ static void release_gates(const struct local_kept *kept, size_t end)
 {
 	for (size_t i = 0; i < end; i++)
 		if (i == 0 || kept->pairs[i].remote != kept->pairs[i - 1].remote)
-			local_kernel_gate_release(kept->pairs[i].remote->fabric_data);
+			local_copy_gate_release(kept->pairs[i].remote->fabric_data);
 }
 
 int local_kept_hold_gates(const struct pl_operation *operation, struct pl_error *error)

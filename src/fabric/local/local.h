@@ -394,13 +394,12 @@ int local_atomic(struct pl_sync_op *sync_op, struct pl_error *error);
 /* host_pin.c. The mapping outlives its pin. NULL: the mapping is too short to pin, or no memory. */
 struct local_host_pin *local_host_pin_new(struct pl_context *context, void *address, size_t length, bool read_only);
 void local_host_pin_free(struct local_host_pin *pin);
-/* Unpins the memory, or leaves that to the last kernel that uses it. */
+/* Unpins the memory, or leaves that to the last copy or kernel that uses it. */
 void local_host_pin_release(struct local_host_pin *pin);
 /*
- * Counts a kernel that uses pinned memory, which stays pinned until local_host_pin_put(), because the other end controls the gate.
- * Returns false if it is not pinned.
+ * Counts a copy or kernel of a GPU: memory that is pinned stays so until local_host_pin_put(), because the other end controls the gate.
  */
-bool local_host_pin_hold(struct local_host_pin *pin);
+void local_host_pin_hold(struct local_host_pin *pin);
 void local_host_pin_put(struct local_host_pin *pin);
 /* Pins the mapping now, for copies of the memory's device. Home. */
 void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory);
