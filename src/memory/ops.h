@@ -162,9 +162,10 @@ struct pl_memory_ops {
 	void (*gather_prepare)(const struct pl_memory *memory);
 	/**
 	 * True if kernels of the memory's device reach all of `other`, and the memory is still allocated. `other`: memory that
-	 * import_ipc() opened beside the memory, or host memory. Default: false.
+	 * import_ipc() opened beside the memory, or host memory. `written`: host memory whose lock may forbid kernels to write to it,
+	 * as they would. Default: false.
 	 */
-	bool (*gather_reaches)(const struct pl_memory *memory, const struct pl_memory *other);
+	bool (*gather_reaches)(const struct pl_memory *memory, const struct pl_memory *other, bool written);
 	/**
 	 * Takes a gather of at most `count` ranges of the memory's device. Returns NULL if copies must be used: always, for
 	 * some time after a gather was withdrawn, or because too many are under way. Any thread.

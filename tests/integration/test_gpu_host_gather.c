@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "fabric/local/local.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_vectors.h"
@@ -12,6 +13,8 @@
 #define SIZE GPU_VECTOR_BYTES
 #define KERNEL "a kernel of the GPU copies"
 #define COPIES "local: a GPU copies between the host memory"
+/* Longer than a case may run, in microseconds. */
+#define HELD 100000000u
 
 /* Which end has the host memory; the argument of a case. */
 struct side {
@@ -120,6 +123,33 @@ static void sizes(void *side)
 	host_close(&host);
 }
 
+/* A kernel's list is limited by its bytes and not by the number of its elements: there are two kernels, as of any long vector. */
+static void many_short(void *side)
+{
+	enum { COUNT = 20480, BLOCK = 128 };
+	static struct pl_transfer transfers[COUNT];
+	struct host_session host;
+	struct gpu_session *session = &host.session;
+	struct pl_operation *operation;
+	struct pl_error error;
+	unsigned before;
+
+	host_open_locked(&host, side);
+	for (size_t i = 0; i < COUNT; i++) {
+		uint64_t at = (COUNT - 1 - i) * BLOCK;
+
+		transfers[i] = (struct pl_transfer){ session->remote, at, session->buffer.region, at, BLOCK };
+	}
+	pattern_fill(session->buffer.bytes, SIZE, 5, 0);
+	before = gpu_standin_launched();
+	check_ok(pl_writev(session->peer, transfers, COUNT, NULL, &operation, &error), &error);
+	gpu_finish_direct(session, operation, KERNEL);
+	check(agent_matches(&session->agent, 5, 0, COUNT * BLOCK));
+	if (gpu_standin.launched)
+		check_number(gpu_standin_launched() - before, 2);
+	host_close(&host);
+}
+
 /* A kernel that touched host memory that is not locked would end all work of the context. */
 static void unlocked(void *side)
 {
@@ -151,6 +181,82 @@ static void locked_ends(void *unused)
 	gpu_finish_direct(&host.session, post_ends(&host.session, 4096, 8), COPIES);
 	check_number(gpu_standin_launched() - before, 0);
 	gpu_unpin(memory + (2 << 20));
+	host_close(&host);
+}
+
+/* Writes the buffer by a vector, and reads it by another one, which are prepared or not. Counts the kernels of each. */
+static void check_kinds(struct gpu_session *session, uint64_t seed, bool prepared, unsigned writes, unsigned reads)
+{
+	static struct pl_transfer transfers[GPU_VECTOR_ELEMENTS];
+	size_t count = gpu_vector_cut(session, transfers, 4096);
+	struct pl_vector *vector = NULL;
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	pattern_fill(session->buffer.bytes, SIZE, seed, 0);
+	for (unsigned read = 0; read < 2; read++) {
+		unsigned before = gpu_standin_launched(), kernels = read ? reads : writes;
+		enum pl_kind kind = read ? PL_KIND_READ : PL_KIND_WRITE;
+
+		if (read)
+			bytes_set(session->buffer.bytes, POISON, SIZE);
+		if (prepared) {
+			check_ok(pl_vector_prepare(session->peer, kind, transfers, count, &vector, &error), &error);
+			check_ok(pl_vector_post(vector, 0, 0, NULL, &operation, &error), &error);
+		} else {
+			operation = gpu_vector_post(session, !read, 4096);
+		}
+		gpu_finish_direct(session, operation, kernels ? KERNEL : COPIES);
+		check_number(gpu_standin_launched() - before, kernels);
+		pl_vector_free(vector);
+		vector = NULL;
+	}
+	check(agent_matches(&session->agent, seed, 0, SIZE));
+	pattern_check(session->buffer.bytes, SIZE, seed, 0);
+}
+
+/* Host memory that the program locked such that GPUs may only read it. A kernel that wrote there would end all work of the context. */
+static void read_only(void *unused)
+{
+	struct host_session host;
+
+	(void)unused;
+	host_open(&host, &here);
+	gpu_standin_need();
+	gpu_pin_read_only(host.session.buffer.memory, SIZE + 2 * BUFFER_GUARD);
+	check_kinds(&host.session, 1, false, 1, 0);
+	check_kinds(&host.session, 2, true, 1, 0);
+	gpu_unpin(host.session.buffer.memory);
+	/* The same memory, locked for writes, too. */
+	host_lock(&host);
+	check_kinds(&host.session, 3, true, 1, 1);
+	host_close(&host);
+}
+
+/* Kernels have an address of their own for write-combined memory. */
+static void write_combined(void *unused)
+{
+	struct buffer plain;
+	struct host_session host;
+	struct gpu_session *session = &host.session;
+	struct pl_error error;
+	void *memory;
+
+	(void)unused;
+	host_open(&host, &here);
+	gpu_standin_need();
+	memory = gpu_allocate_write_combined(SIZE);
+	plain = session->buffer;
+	session->buffer.bytes = memory;
+	check_ok(pl_region_register(session->environment.near, memory, SIZE, PL_ACCESS_ALL, &session->buffer.region,
+				    &error),
+		 &error);
+	check_kinds(session, 4, false, 0, 0);
+	check_kinds(session, 5, true, 0, 0);
+	check_number(pl_region_deregister(session->buffer.region), 0);
+	session->buffer = plain;
+	gpu_free_write_combined(memory);
+	host.here = false;
 	host_close(&host);
 }
 
@@ -319,12 +425,57 @@ static void revoked_running(void *side)
 	host_close(&host);
 }
 
+/*
+ * A hostile owner revokes the mapping and marks its gate as free, while a GPU copies to it: the driver must keep the lock until the
+ * copy has ended.
+ */
+static void emptied_running(void *unused)
+{
+	struct host_session host;
+	struct gpu_session *session = &host.session;
+	struct pl_transfer transfer = { .length = SIZE };
+	struct pl_operation *operation;
+	struct pl_completion receipt;
+	struct local_access *access;
+	struct pl_error error;
+	size_t locked;
+
+	(void)unused;
+	host_open_locked(&host, &there);
+	gpu_standin_need();
+	access = session->remote->fabric_data;
+	check(local_host_pin_is_locked(access->pin));
+	locked = gpu_standin.pinned();
+	gpu_standin.delay(HELD);
+	transfer.remote = session->remote;
+	transfer.region = session->buffer.region;
+	check_ok(pl_write(session->peer, &transfer, NULL, &operation, &error), &error);
+	progress_until(&session->environment, atomic_load(&access->gate->holders));
+	atomic_store(&access->gate->open, 0);
+	atomic_store(&access->gate->holders, 0);
+	pl_engine_lock(session->peer->home);
+	local_key_revoked(local_endpoint_of(session->peer->endpoint), access->key);
+	pl_engine_unlock(session->peer->home);
+	check(!local_host_pin_is_locked(access->pin));
+	check_number(gpu_standin.pinned(), locked);
+	gpu_standin.delay(0);
+	check_one_of(await(&session->environment, operation, &receipt, &error), 0, -EACCES);
+	check_number(gpu_standin.pinned(), locked - access->mapped);
+	atomic_store(&access->gate->holders, 0);
+	atomic_store(&access->gate->open, access->number);
+	host_close(&host);
+}
+
 static const struct test_case cases[] = {
 	{ "sizes-there", sizes, &there, 30 },
 	{ "sizes-here", sizes, &here, 30 },
+	{ "many-short-there", many_short, &there, 30 },
+	{ "many-short-here", many_short, &here, 30 },
 	{ "unlocked-there", unlocked, &there, 20 },
 	{ "unlocked-here", unlocked, &here, 20 },
 	{ "locked-ends", locked_ends, NULL, 20 },
+	{ "read-only", read_only, NULL, 20 },
+	{ "write-combined", write_combined, NULL, 20 },
 	{ "own-pointers-there", own_pointers, &there, 20 },
 	{ "own-pointers-here", own_pointers, &here, 20 },
 	{ "refused-lock", refused_lock, NULL, 20 },
@@ -338,6 +489,7 @@ static const struct test_case cases[] = {
 	{ "revoked-held-here", revoked_held, &here, 20 },
 	{ "revoked-running-there", revoked_running, &there, 20 },
 	{ "revoked-running-here", revoked_running, &here, 20 },
+	{ "emptied-running", emptied_running, NULL, 20 },
 };
 
 int main(void)

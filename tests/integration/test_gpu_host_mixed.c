@@ -234,10 +234,10 @@ static void hostile_owner(void *unused)
 
 /* -- memory that is lost between two kernels ----------------------------------------------------------- */
 
-/* Elements, of which five kernels copy as many each; those of the first one. */
+/* Elements, of which three kernels copy a quarter, 32,768, and the rest; those of the first pair. */
 #define SMALL ((size_t)128)
-#define SMALLS (5u * SMALLS_FIRST)
-#define SMALLS_FIRST 4096u
+#define SMALLS 49152u
+#define SMALLS_FIRST 8192u
 
 static uint64_t small_offset(unsigned number)
 {
@@ -293,7 +293,7 @@ static void revoked_between(void *unused)
 	gpu_standin.step();
 	progress_until(&environment, gpu_standin_launched() == before + 3);
 	check_number(pl_region_revoke(pairs[0].far.region, NULL, 0), 0);
-	progress_until(&environment, !local_device_kernel_reaches(device, &pairs[0].near.region->memory));
+	progress_until(&environment, !local_device_kernel_reaches(device, &pairs[0].near.region->memory, true));
 	gpu_standin.stall(NULL);
 	complete(&environment, operation, NULL);
 	for (unsigned i = 0; i < 2; i++) {

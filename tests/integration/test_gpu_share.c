@@ -283,6 +283,41 @@ static void bad_tickets(void *unused)
 	gpu_free(address);
 }
 
+/* A peer describes more memory of a pool than there is. */
+static void long_pool(void *unused)
+{
+	const size_t size = (size_t)1 << 20;
+	struct pl_ipc_fds *fds = pl_ipc_fds_new(&pl_system_allocator, 1);
+	uint8_t bytes[PL_IPC_HANDLE_MAX];
+	struct pl_memory memory, taken;
+	struct cuda_ipc_handle ipc;
+	const char *why = NULL;
+	struct pl_error error;
+	void *address;
+
+	(void)unused;
+	if (!gpu_open("pool-shared"))
+		exit(SKIPPED);
+	gpu_standin_find();
+	gpu_standin_need();
+	address = gpu_allocate(size);
+	check_ok(pl_memory_attach(&memory, address, size, &error), &error);
+	check_number(pl_memory_export_ipc(&memory, 0, size, bytes, fds), sizeof(ipc));
+	memcpy(&ipc, bytes, sizeof(ipc));
+	check_number(ipc.method, CUDA_IPC_POOL);
+	ipc.size = 4 * size;
+	ipc.check = cuda_ipc_handle_check(&ipc);
+	memcpy(bytes, &ipc, sizeof(ipc));
+	check(pl_memory_import_ipc(bytes, sizeof(bytes), size + 1, false, &memory, fds, &taken, &why) < 0);
+	check(why && strstr(why, "more of its GPU memory than there is"));
+	check_number(gpu_standin.opened(), 0);
+	check_number(pl_memory_import_ipc(bytes, sizeof(bytes), size, false, &memory, fds, &taken, &why), 0);
+	pl_memory_release(&taken);
+	pl_ipc_fds_free(&pl_system_allocator, fds);
+	pl_memory_release(&memory);
+	gpu_free(address);
+}
+
 /* Returns a descriptor of a random kind; often a copy of the good one. */
 static int bad_descriptor(uint64_t *state, int good)
 {
@@ -378,6 +413,7 @@ static const struct test_case cases[] = {
 	{ "message-by-descriptor", message_by_descriptor, NULL, 30 },
 	{ "killed", killed, &alloc, 20 },
 	{ "killed-mapped", killed, &mapped, 20 },
+	{ "long-pool", long_pool, NULL, 20 },
 	{ "bad-tickets", bad_tickets, NULL, 20 },
 	{ "bad-parts", bad_parts, "mapped", 20 },
 	{ "bad-parts-of-a-pool", bad_parts, "pool-shared", 20 },

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registered host memory, which copies and kernels reach. */
+/*
+ * Locked host memory, registered or allocated, which copies and kernels reach. As documented, kernels have an address of their own for
+ * write-combined memory, and fail if they use the processor's.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -7,15 +10,20 @@
 #include "libcuda/standin.h"
 
 #define PAGE ((uintptr_t)4096)
-/* Flag of cuMemHostRegister(). */
+/* Flag of cuMemHostRegister(), and of cuMemHostAlloc(). */
 #define READ_ONLY 8u
+#define WRITE_COMBINED 4u
+/* Access flags of pointers. */
+#define ACCESS_READ 1u
+#define ACCESS_READ_WRITE 3u
 
 struct registration {
 	struct registration *next;
 	uint8_t *address;
 	size_t length;
 	uint64_t id;
-	bool read_only;
+	CUdeviceptr there; /* address for kernels */
+	bool read_only, allocated;
 };
 static struct registration *registrations;
 static size_t pinned;
@@ -43,11 +51,34 @@ uint64_t standin_registration(CUdeviceptr address)
 	return found ? found->id : 0;
 }
 
+CUdeviceptr standin_host_pointer(CUdeviceptr address)
+{
+	const struct registration *found = registration_at((void *)(uintptr_t)address);
+
+	return found ? found->there + (address - (uintptr_t)found->address) : 0;
+}
+
+unsigned standin_host_access(CUdeviceptr address)
+{
+	const struct registration *found = registration_at((void *)(uintptr_t)address);
+
+	return found ? found->read_only ? ACCESS_READ : ACCESS_READ_WRITE : 0;
+}
+
+/* The registration that has an address for kernels. */
+static const struct registration *registration_there(CUdeviceptr address)
+{
+	for (const struct registration *at = registrations; at; at = at->next)
+		if (address >= at->there && address - at->there < at->length)
+			return at;
+	return NULL;
+}
+
 /* Bytes at an address of GPU memory, or of registered host memory, and how many there are in a row. NULL: a kernel must not use it. */
 static uint8_t *bytes_at(CUdeviceptr address, bool write, size_t *length)
 {
 	struct allocation *allocation = standin_find(address, 1);
-	const struct registration *found = registration_at((void *)(uintptr_t)address);
+	const struct registration *found = registration_there(address);
 	size_t skip;
 
 	if (allocation) {
@@ -57,7 +88,7 @@ static uint8_t *bytes_at(CUdeviceptr address, bool write, size_t *length)
 	}
 	if (!found || (write && found->read_only))
 		return NULL;
-	skip = address - (uintptr_t)found->address;
+	skip = address - found->there;
 	*length = found->length - skip;
 	return found->address + skip;
 }
@@ -98,10 +129,31 @@ size_t standin_pinned(void)
 	return bytes;
 }
 
+static CUresult registration_add(struct registration wanted)
+{
+	struct registration *made = malloc(sizeof(*made));
+	CUresult result = SUCCESS;
+
+	if (!made)
+		return OUT_OF_MEMORY;
+	*made = wanted;
+	pthread_mutex_lock(&standin_lock);
+	made->id = standin_next_id();
+	if (standin_is_pinned(made->address, 1)) {
+		result = ALREADY_REGISTERED;
+		free(made);
+	} else {
+		made->next = registrations;
+		registrations = made;
+		pinned += made->length;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
 API CUresult cuMemHostRegister_v2(void *address, size_t length, unsigned flags)
 {
 	CUresult result = standin_failure("cuMemHostRegister");
-	struct registration *made;
 
 	if (standin_spoils())
 		return CAPTURE_UNSUPPORTED;
@@ -111,47 +163,45 @@ API CUresult cuMemHostRegister_v2(void *address, size_t length, unsigned flags)
 		return INVALID_CONTEXT;
 	if (!(flags & READ_ONLY) && !is_writable(address))
 		return INVALID_VALUE;
-	made = calloc(1, sizeof(*made));
-	if (!made)
-		return OUT_OF_MEMORY;
-	*made = (struct registration){ .address = address, .length = length, .read_only = flags & READ_ONLY };
-	pthread_mutex_lock(&standin_lock);
-	made->id = standin_next_id();
-	if (standin_is_pinned(address, 1)) {
-		result = ALREADY_REGISTERED;
-		free(made);
-	} else {
-		made->next = registrations;
-		registrations = made;
-		pinned += length;
-	}
-	pthread_mutex_unlock(&standin_lock);
-	return result;
+	return registration_add((struct registration){
+		.address = address, .length = length, .there = (uintptr_t)address, .read_only = flags & READ_ONLY });
 }
 
-API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *result, void *address, unsigned flags)
+API CUresult cuMemHostAlloc(void **address, size_t length, unsigned flags)
 {
-	bool known;
-
-	if (!standin_current())
-		return INVALID_CONTEXT;
-	pthread_mutex_lock(&standin_lock);
-	known = standin_is_pinned(address, 1);
-	pthread_mutex_unlock(&standin_lock);
-	*result = (CUdeviceptr)(uintptr_t)address;
-	return known && !flags ? SUCCESS : INVALID_VALUE;
-}
-
-API CUresult cuMemHostUnregister(void *address)
-{
-	struct registration **at = &registrations, *removed;
+	struct registration wanted = { .length = (length + PAGE - 1) & ~(PAGE - 1), .allocated = true };
+	CUresult result;
 
 	if (standin_spoils())
 		return CAPTURE_UNSUPPORTED;
 	if (!standin_current())
 		return INVALID_CONTEXT;
+	wanted.address = mmap(NULL, wanted.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (wanted.address == MAP_FAILED)
+		return OUT_OF_MEMORY;
+	wanted.there = (uintptr_t)(flags & WRITE_COMBINED ? standin_reserve(wanted.length) : wanted.address);
+	result = registration_add(wanted);
+	*address = wanted.address;
+	return result;
+}
+
+API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *result, void *address, unsigned flags)
+{
+	if (!standin_current())
+		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);
-	while (*at && (*at)->address != address)
+	*result = standin_host_pointer((uintptr_t)address);
+	pthread_mutex_unlock(&standin_lock);
+	return *result && !flags ? SUCCESS : INVALID_VALUE;
+}
+
+/* Returns NULL if no registration of that kind begins at the address. */
+static struct registration *registration_remove(const void *address, bool allocated)
+{
+	struct registration **at = &registrations, *removed;
+
+	pthread_mutex_lock(&standin_lock);
+	while (*at && ((*at)->address != address || (*at)->allocated != allocated))
 		at = &(*at)->next;
 	removed = *at;
 	if (removed) {
@@ -159,6 +209,34 @@ API CUresult cuMemHostUnregister(void *address)
 		pinned -= removed->length;
 	}
 	pthread_mutex_unlock(&standin_lock);
+	return removed;
+}
+
+API CUresult cuMemHostUnregister(void *address)
+{
+	struct registration *removed;
+
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	removed = registration_remove(address, false);
 	free(removed);
 	return removed ? SUCCESS : NOT_REGISTERED;
+}
+
+API CUresult cuMemFreeHost(void *address)
+{
+	struct registration *removed;
+
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
+	removed = registration_remove(address, true);
+	if (!removed)
+		return INVALID_VALUE;
+	if (removed->there != (uintptr_t)address)
+		munmap((void *)(uintptr_t)removed->there, removed->length);
+	munmap(address, removed->length);
+	free(removed);
+	return SUCCESS;
 }

@@ -250,10 +250,26 @@ void *standin_reserve(size_t size)
 
 /* -- attributes of pointers ------------------------------------------------------------------------- */
 
-/* `host`: number of the registration of host memory, or 0. */
-static CUresult tell_attribute(const struct allocation *of, uint64_t host, int attribute, void *value)
+/* Attributes of memory for kernels of the current context. */
+static CUresult tell_reach(const struct allocation *of, CUdeviceptr address, int attribute, void *value)
 {
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	if (attribute == 3)
+		*(CUdeviceptr *)value = of ? address : standin_host_pointer(address);
+	else
+		*(unsigned *)value = of ? 3 : standin_host_access(address);
+	return SUCCESS;
+}
+
+static CUresult tell_attribute(const struct allocation *of, CUdeviceptr address, int attribute, void *value)
+{
+	uint64_t host = standin_registration(address);
+
 	switch (attribute) {
+	case 3:  /* address for kernels */
+	case 16: /* access flags */
+		return tell_reach(of, address, attribute, value);
 	case 1: /* context */
 		memcpy(value, &(struct context *){ of ? of->context : NULL }, sizeof(void *));
 		return SUCCESS;
@@ -288,7 +304,7 @@ API CUresult cuPointerGetAttributes(unsigned count, int *names, void **values, C
 		return NOT_INITIALIZED;
 	pthread_mutex_lock(&standin_lock);
 	for (unsigned i = 0; i < count && result == SUCCESS; i++)
-		result = tell_attribute(allocation_at(address), standin_registration(address), names[i], values[i]);
+		result = tell_attribute(allocation_at(address), address, names[i], values[i]);
 	pthread_mutex_unlock(&standin_lock);
 	return result;
 }
@@ -297,15 +313,13 @@ API CUresult cuPointerGetAttribute(void *value, int name, CUdeviceptr address)
 {
 	CUresult result = INVALID_VALUE;
 	const struct allocation *of;
-	uint64_t host;
 
 	if (!standin_initialized)
 		return NOT_INITIALIZED;
 	pthread_mutex_lock(&standin_lock);
 	of = allocation_at(address);
-	host = standin_registration(address);
-	if (of || host)
-		result = tell_attribute(of, host, name, value);
+	if (of || standin_registration(address))
+		result = tell_attribute(of, address, name, value);
 	pthread_mutex_unlock(&standin_lock);
 	return result;
 }

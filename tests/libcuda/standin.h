@@ -194,6 +194,9 @@ uint64_t standin_next_id(void);
 /* Functions that need the lock. (host.c) */
 /* Returns the number of the registration of host memory at an address; 0: none. */
 uint64_t standin_registration(CUdeviceptr address);
+/* Return the address for kernels, and their access flags, of host memory at an address; 0: it is not locked. */
+CUdeviceptr standin_host_pointer(CUdeviceptr address);
+unsigned standin_host_access(CUdeviceptr address);
 /* Copies as a kernel does, between GPU memory and registered host memory. Returns false if it must not use part of a range. */
 bool standin_move(CUdeviceptr to, CUdeviceptr from, size_t length);
 

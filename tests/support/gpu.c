@@ -9,6 +9,7 @@
 #include "support/check.h"
 
 #define SEGMENT ((size_t)2 << 20) /* size of one handle of mapped memory */
+#define WRITE_COMBINED 4u         /* flag of cuMemHostAlloc() */
 
 const char *gpu_kind;
 
@@ -25,6 +26,8 @@ static struct {
 	CUresult (*free_async)(CUdeviceptr, CUstream);
 	CUresult (*allocate_from)(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 	CUresult (*create_pool)(CUmemoryPool *, const void *);
+	CUresult (*allocate_host)(void **, size_t, unsigned);
+	CUresult (*free_host)(void *);
 	CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, uint64_t);
 } more;
 
@@ -53,6 +56,8 @@ static bool find_more(void)
 	       find_function(library, "cuMemFreeAsync", &more.free_async) &&
 	       find_function(library, "cuMemAllocFromPoolAsync", &more.allocate_from) &&
 	       find_function(library, "cuMemPoolCreate", &more.create_pool) &&
+	       find_function(library, "cuMemHostAlloc", &more.allocate_host) &&
+	       find_function(library, "cuMemFreeHost", &more.free_host) &&
 	       find_function(library, "cuMemCreate", &more.create);
 }
 
@@ -252,17 +257,44 @@ void gpu_free(void *memory)
 	check_number(result, CUDA_SUCCESS);
 }
 
-void gpu_pin(void *host, size_t length)
+static void pin(void *host, size_t length, unsigned flags)
 {
 	push_context();
-	check_number(driver.cuMemHostRegister(host, length, 0), CUDA_SUCCESS);
+	check_number(driver.cuMemHostRegister(host, length, flags), CUDA_SUCCESS);
 	pop_context();
+}
+
+void gpu_pin(void *host, size_t length)
+{
+	pin(host, length, 0);
+}
+
+void gpu_pin_read_only(void *host, size_t length)
+{
+	pin(host, length, CU_MEMHOSTREGISTER_READ_ONLY);
 }
 
 void gpu_unpin(void *host)
 {
 	push_context();
 	check_number(driver.cuMemHostUnregister(host), CUDA_SUCCESS);
+	pop_context();
+}
+
+void *gpu_allocate_write_combined(size_t length)
+{
+	void *host = NULL;
+
+	push_context();
+	check_number(more.allocate_host(&host, length, WRITE_COMBINED), CUDA_SUCCESS);
+	pop_context();
+	return host;
+}
+
+void gpu_free_write_combined(void *host)
+{
+	push_context();
+	check_number(more.free_host(host), CUDA_SUCCESS);
 	pop_context();
 }
 

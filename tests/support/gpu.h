@@ -26,9 +26,13 @@ extern const char *gpu_kind;
 
 void *gpu_allocate(size_t length);
 void gpu_free(void *memory);
-/* Lock host memory, so that copies of it are asynchronous. */
+/* Lock host memory, so that copies of it are asynchronous; the second one such that GPUs may only read it. */
 void gpu_pin(void *host, size_t length);
+void gpu_pin_read_only(void *host, size_t length);
 void gpu_unpin(void *host);
+/* Allocates locked, write-combined host memory, and frees it. */
+void *gpu_allocate_write_combined(size_t length);
+void gpu_free_write_combined(void *host);
 void gpu_copy_in(void *memory, const void *from, size_t length);
 void gpu_copy_out(const void *memory, void *to, size_t length);
 

@@ -11,10 +11,18 @@
 static int copy_mapped(const struct local_access *access, const struct local_range *range)
 {
 	uint8_t *remote = access->base + range->remote_offset;
+	bool by_gpu = pl_memory_staged(range->memory);
+	int rc;
 
-	local_host_pin_note_copy(access->pin, range->memory, range->length);
-	return range->write ? pl_memory_copy_out(range->memory, range->offset, remote, range->length)
-			    : pl_memory_copy_in(range->memory, range->offset, remote, range->length);
+	if (by_gpu) {
+		local_host_pin_note_copy(access->pin, range->memory, range->length);
+		local_host_pin_hold(access->pin);
+	}
+	rc = range->write ? pl_memory_copy_out(range->memory, range->offset, remote, range->length)
+			  : pl_memory_copy_in(range->memory, range->offset, remote, range->length);
+	if (by_gpu)
+		local_host_pin_put(access->pin);
+	return rc;
 }
 
 /* -- process_vm ----------------------------------------------------------------------------------- */

@@ -18,6 +18,8 @@
 #define CHUNK_ACROSS_MIN (64u << 20)
 #define CHUNKS_ACROSS 4u
 #define CHUNK_HOST (4u << 20)
+/* Most devices, earlier ones included, for which the peer's memory is opened: the program may end and begin the use of a GPU often. */
+#define OPENED_MAX 64u
 
 /* Peer's memory, opened for copies from and to one device, or the processor, of this process. */
 struct opened_memory {
@@ -39,7 +41,8 @@ struct local_device {
 	/* Copying threads count themselves here too, because the other end controls the gate. */
 	atomic_uint users;
 	atomic_bool shut;        /* no new users */
-	pthread_mutex_t opening; /* held while the driver opens memory, which may take long */
+	pthread_mutex_t opening; /* held while the driver opens memory, which may take long; protects opened_count */
+	unsigned opened_count;
 	pthread_mutex_t lock;    /* protects the members below, except reads of `opened` by users and openers */
 	struct pl_ipc_fds *ipc_fds;
 	struct opened_memory *_Atomic opened;
@@ -57,7 +60,7 @@ static const char reason_refused[] = "local: a GPU copies between the host memor
 				     "memory, slowly, as the driver could "
 				     "not lock the host memory, see ulimit -l";
 static const char reason_file[] = STAGED "a file backs the host memory that the GPU's bytes come from or go to";
-static const char reason_memory[] = STAGED "this process has no memory to open the peer's memory";
+static const char reason_memory[] = STAGED "this process has no room to open the peer's memory for another GPU";
 static const char reason_process[] =
 	STAGED "the GPU does not reach the other process's host memory: the library did not allocate it, or not all of "
 	       "it was granted";
@@ -220,6 +223,7 @@ static struct opened_memory *device_open_memory(struct local_device *device, con
 	if (!opened)
 		return NULL;
 	pthread_mutex_lock(&device->lock);
+	device->opened_count++;
 	opened->next = atomic_load(&device->opened);
 	atomic_store_explicit(&device->opened, opened, memory_order_release);
 	pthread_mutex_unlock(&device->lock);
@@ -227,7 +231,7 @@ static struct opened_memory *device_open_memory(struct local_device *device, con
 	return opened;
 }
 
-/* Returns the memory opened for copies from and to the device of `beside`; opens it on first use. NULL: no memory. */
+/* Returns the memory opened for copies from and to the device of `beside`; opens it on first use. NULL: no room. */
 static struct opened_memory *open_memory_for(struct local_device *device, const struct pl_memory *beside)
 {
 	uint64_t from = pl_memory_staged(beside) ? beside->device : 0;
@@ -237,7 +241,7 @@ static struct opened_memory *open_memory_for(struct local_device *device, const 
 		return opened;
 	pthread_mutex_lock(&device->opening);
 	opened = find_opened_memory(device, from);
-	if (!opened)
+	if (!opened && device->opened_count < OPENED_MAX)
 		opened = device_open_memory(device, beside, from);
 	pthread_mutex_unlock(&device->opening);
 	return opened;
@@ -248,7 +252,7 @@ struct pl_memory *local_device_memory(struct local_device *device, const struct 
 	return &open_memory_for(device, beside)->memory;
 }
 
-bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside)
+bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside, bool written)
 {
 	const struct pl_memory *there = local_device_memory(device, beside);
 	bool staged = pl_memory_staged(beside), reaches;
@@ -257,7 +261,7 @@ bool local_device_kernel_reaches(struct local_device *device, const struct pl_me
 	/* The operation fails at the gate. */
 	if (!device_use_begin(device))
 		return false;
-	reaches = there->ops && gpu->ops->gather_reaches && gpu->ops->gather_reaches(gpu, other);
+	reaches = there->ops && gpu->ops->gather_reaches && gpu->ops->gather_reaches(gpu, other, written && !staged);
 	device_use_end(device);
 	return reaches;
 }
@@ -289,13 +293,6 @@ bool local_device_reaches(const struct local_access *access, struct pl_memory *m
 		*reason = reason_process;
 	}
 	return reached;
-}
-
-bool local_device_takes_part(const struct pl_segment *segment)
-{
-	const struct local_access *access = segment->remote->fabric_data;
-
-	return segment->region && (access->path == &local_device_path || pl_memory_staged(&segment->region->memory));
 }
 
 /* -- small operations: synchronous -------------------------------------------------------------------- */
@@ -347,6 +344,8 @@ int local_copy_gate_hold(const struct local_access *access, const struct pl_oper
 {
 	int rc = local_access_hold_gate(access, error);
 
+	if (rc == 0 && !access->device)
+		local_host_pin_hold(access->pin);
 	if (rc < 0 || !access->device || device_use_begin(access->device))
 		return rc;
 	local_gate_release(access->gate);
@@ -357,6 +356,8 @@ void local_copy_gate_release(const struct local_access *access)
 {
 	if (access->device)
 		device_use_end(access->device);
+	else
+		local_host_pin_put(access->pin);
 	local_gate_release(access->gate);
 }
 

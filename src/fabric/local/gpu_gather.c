@@ -48,16 +48,17 @@ struct local_ends local_ends_of(const struct pl_region *region, const struct pl_
 				    !staged };
 }
 
-bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote)
+bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote, enum pl_kind kind)
 {
 	const struct local_access *access = remote->fabric_data;
 	const struct pl_memory *memory = &region->memory;
 	const struct pl_memory mapping = { .ops = &pl_host_memory, .address = access->base, .length = access->mapped };
 
 	if (access->path == &local_device_path)
-		return local_device_kernel_reaches(access->device, memory);
+		return local_device_kernel_reaches(access->device, memory, kind == PL_KIND_READ);
+	/* The library locked a mapping to which operations may write for writes: see host_pin.c. */
 	return access->path == &local_mapped_path && memory->ops->gather_reaches &&
-	       local_host_pin_is_locked(access->pin) && memory->ops->gather_reaches(memory, &mapping);
+	       local_host_pin_is_locked(access->pin) && memory->ops->gather_reaches(memory, &mapping, false);
 }
 
 /* True if a kernel suits all segments. Sets whether host memory takes part. */
@@ -75,7 +76,7 @@ static bool suits(const struct pl_operation *operation, bool *host)
 	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i)) {
 		struct local_ends ends;
 
-		if (!local_kernel_reaches(segments[i].region, segments[i].remote))
+		if (!local_kernel_reaches(segments[i].region, segments[i].remote, operation->completion.kind))
 			return false;
 		ends = local_ends_of(segments[i].region, segments[i].remote);
 		if (i == 0)
@@ -102,17 +103,10 @@ int local_kernel_gate_hold(const struct local_access *access, const struct pl_op
 {
 	int rc = local_copy_gate_hold(access, operation, error);
 
-	if (rc < 0 || access->device || local_host_pin_hold(access->pin))
+	if (rc < 0 || access->device || local_host_pin_is_locked(access->pin))
 		return rc;
 	local_copy_gate_release(access);
 	return local_copy_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);
-}
-
-void local_kernel_gate_release(const struct local_access *access)
-{
-	if (!access->device)
-		local_host_pin_put(access->pin);
-	local_copy_gate_release(access);
 }
 
 /*
@@ -128,7 +122,7 @@ static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsig
 		if (i > begin && !pl_segment_changes_remote(operation->segments, i))
 			continue;
 		if (!hold)
-			local_kernel_gate_release(access);
+			local_copy_gate_release(access);
 		else if (local_kernel_gate_hold(access, operation, error) < 0)
 			return i;
 	}
@@ -150,7 +144,7 @@ uint64_t local_gather_piece_size(const struct pl_operation *operation)
 }
 
 unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_range *ranges, unsigned room, uint64_t size,
-			   uint64_t *bytes)
+			   uint64_t most, uint64_t *bytes)
 {
 	struct pl_work_item *item = &gathering_of(operation)->item;
 	struct local_ends ends = ends_of_segment(&operation->segments[item->segment]);
@@ -159,12 +153,12 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 	uint64_t sum = 0;
 	unsigned count = 0;
 
-	while (item->segment < operation->segment_count && count < room) {
+	while (item->segment < operation->segment_count && count < room && sum < most) {
 		uint64_t here, there;
 
 		if (item->done == 0 && !operation->one_memory && local_segment_changes_memory(operation, item->segment))
 			ends = ends_of_segment(&operation->segments[item->segment]);
-		pl_work_item_take_chunk(operation, size, &chunk);
+		pl_work_item_take_chunk(operation, PL_MIN(size, most - sum), &chunk);
 		if (!chunk.length)
 			continue;
 		here = ends.here + chunk.segment->offset + chunk.at;
@@ -182,12 +176,14 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 
 static void fill_run(struct pl_operation *operation, struct local_gather_run *run, uint64_t size)
 {
-	const struct pl_work_item *item = &gathering_of(operation)->item;
+	const struct local_gathering *gathering = gathering_of(operation);
+	const struct pl_work_item *item = &gathering->item;
 	struct pl_gather *gather = run->copy.gather;
 
 	run->begin = item->segment;
 	run->done = item->done;
-	gather->count = local_gather_fill(operation, gather->ranges, gather->room, size, &gather->bytes);
+	gather->count = local_gather_fill(operation, gather->ranges, gather->room, size,
+					  gathering->host ? HOST_RUN_BYTES : UINT64_MAX, &gather->bytes);
 	run->end = item->segment + (item->done > 0);
 }
 
@@ -228,15 +224,18 @@ static void run_ended(struct pl_copy *base, int status)
 		gathering_advance(operation);
 }
 
-/* Most pieces of the next run. The first one is short, so that its kernel runs while the rest of the list is written. */
+/*
+ * Most pieces of the next run. The first one is short, so that its kernel runs while the rest of the list is written. Of a long vector
+ * with host memory, a run takes room for its part of the bytes.
+ */
 static unsigned pieces_of_run(const struct pl_operation *operation, const struct pl_work_item *item, uint64_t size)
 {
-	uint64_t pieces = operation->segment_count + operation->total / size;
+	uint64_t pieces = operation->segment_count - item->segment + operation->total / size;
 
 	if (item->segment == 0 && item->done == 0 && pieces >= 4 * FIRST_MIN)
 		pieces /= 4;
-	if (local_gathering_of(operation)->host)
-		pieces = PL_MIN(pieces, HOST_RUN_BYTES / size);
+	if (local_gathering_of(operation)->host && operation->total > HOST_RUN_BYTES)
+		pieces = pieces * HOST_RUN_BYTES / operation->total + 1;
 	return (unsigned)PL_MIN(pieces, (uint64_t)PIECES_MAX);
 }
 
@@ -276,7 +275,7 @@ static bool run_is_reached(const struct pl_operation *operation, const struct lo
 	if (run->begin == 0 && run->done == 0)
 		return true;
 	for (unsigned i = run->begin; i < run->end; i = local_next_memory(operation, i))
-		if (!local_kernel_reaches(segments[i].region, segments[i].remote))
+		if (!local_kernel_reaches(segments[i].region, segments[i].remote, operation->completion.kind))
 			return false;
 	return true;
 }
@@ -339,7 +338,7 @@ static void start_run(struct pl_operation *operation, struct local_gather_run *r
 		return;
 	}
 	start_listed_run(operation, run, copier, ends_of_segment(next).gpu);
-	local_kernel_gate_release(access);
+	local_copy_gate_release(access);
 }
 
 static bool ranges_remain(struct pl_operation *operation)

@@ -59,12 +59,11 @@ static inline unsigned local_next_memory(const struct pl_operation *operation, u
 	return number;
 }
 
-/* True if the kernel of local_ends_of() reaches both ends now. */
-bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote);
-/* Holds the gate of an access path for a kernel, which reaches it. Returns 0 or a negative errno. */
+/* True if the kernel of local_ends_of() reaches both ends now, and may do operations of that kind. */
+bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote *remote, enum pl_kind kind);
+/* local_copy_gate_hold() for a kernel: it fails if the mapping is not pinned any more. Returns 0 or a negative errno. */
 int local_kernel_gate_hold(const struct local_access *access, const struct pl_operation *operation,
 			   struct pl_error *error);
-void local_kernel_gate_release(const struct local_access *access);
 /* Does a vector by a kernel, and returns true; false: a kernel is not suited. Home. */
 bool local_gather_post(struct pl_operation *operation);
 /* The same for a prepared vector with a kept list, whose segments are not looked at. */
@@ -73,10 +72,10 @@ bool local_gather_post_kept(struct pl_operation *operation);
 uint64_t local_gather_piece_size(const struct pl_operation *operation);
 /*
  * Fills `ranges` with the pieces of the segments from the position of the operation's work item on, and moves the position on.
- * Returns the number of ranges, at most `room`, and adds their bytes to *bytes.
+ * Returns the number of ranges, at most `room`, with at most `most` bytes, which are added to *bytes.
  */
 unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_range *ranges, unsigned room, uint64_t size,
-			   uint64_t *bytes);
+			   uint64_t most, uint64_t *bytes);
 
 /* gpu_kept.c: lists of ranges of prepared vectors, in the memory of the GPU. Home. */
 /*

@@ -128,7 +128,7 @@ static bool kept_fill(struct local_kept *kept, struct pl_operation *operation)
 		return false;
 	*(struct pl_work_item *)operation->fabric = (struct pl_work_item){ .segment = 0 };
 	shifts_of(operation, &to, &from);
-	count = local_gather_fill(operation, ranges, (unsigned)most, size, &kept->bytes);
+	count = local_gather_fill(operation, ranges, (unsigned)most, size, UINT64_MAX, &kept->bytes);
 	for (unsigned i = 0; i < count; i++) {
 		ranges[i].to -= to;
 		ranges[i].from -= from;
@@ -167,14 +167,14 @@ bool local_kept_make(struct pl_operation *operation)
 
 /* -- using a list -------------------------------------------------------------------------------------- */
 
-static bool pair_is_valid(const struct kept_pair *pair, const char **reason)
+static bool pair_is_valid(const struct kept_pair *pair, enum pl_kind kind, const char **reason)
 {
 	const struct local_access *access = pair->remote->fabric_data;
 	struct pl_memory *memory = &pair->region->memory;
 	struct local_ends ends;
 
 	if (!access || !local_device_reaches(access, memory, reason) ||
-	    !local_kernel_reaches(pair->region, pair->remote))
+	    !local_kernel_reaches(pair->region, pair->remote, kind))
 		return false;
 	ends = local_ends_of(pair->region, pair->remote);
 	return ends.here == pair->here && ends.there == pair->there;
@@ -185,7 +185,7 @@ bool local_kept_is_valid(const struct pl_vector *vector, const char **reason)
 	const struct local_kept *kept = kept_of(vector);
 
 	for (size_t i = 0; kept && i < kept->pair_count; i++)
-		if (!pair_is_valid(&kept->pairs[i], reason))
+		if (!pair_is_valid(&kept->pairs[i], vector->kind, reason))
 			return false;
 	return kept;
 }
@@ -213,7 +213,7 @@ static void release_gates(const struct local_kept *kept, size_t end)
 {
 	for (size_t i = 0; i < end; i++)
 		if (i == 0 || kept->pairs[i].remote != kept->pairs[i - 1].remote)
-			local_kernel_gate_release(kept->pairs[i].remote->fabric_data);
+			local_copy_gate_release(kept->pairs[i].remote->fabric_data);
 }
 
 int local_kept_hold_gates(const struct pl_operation *operation, struct pl_error *error)

@@ -20,7 +20,7 @@ struct local_host_pin {
 	bool read_only; /* the mapping */
 	atomic_uint_fast64_t copied;
 	atomic_int state;
-	atomic_uint users;               /* kernels that use the pinned memory */
+	atomic_uint users;               /* copies and kernels of GPUs */
 	atomic_bool limited;             /* the context may lock no more memory */
 	atomic_bool refused;             /* by the driver */
 	const struct pl_memory_ops *ops; /* set once the memory is pinned */
@@ -40,7 +40,7 @@ struct local_host_pin *local_host_pin_new(struct pl_context *context, void *addr
 	return pin;
 }
 
-/* Unpins memory that is to be released, unless a kernel uses it. */
+/* Unpins memory that is to be released, unless a GPU uses it. */
 static void unpin_unused(struct local_host_pin *pin)
 {
 	int leaving = LEAVING;
@@ -59,18 +59,15 @@ void local_host_pin_release(struct local_host_pin *pin)
 		unpin_unused(pin);
 }
 
-bool local_host_pin_hold(struct local_host_pin *pin)
+void local_host_pin_hold(struct local_host_pin *pin)
 {
-	atomic_fetch_add(&pin->users, 1);
-	if (atomic_load(&pin->state) == PINNED)
-		return true;
-	local_host_pin_put(pin);
-	return false;
+	if (pin)
+		atomic_fetch_add(&pin->users, 1);
 }
 
 void local_host_pin_put(struct local_host_pin *pin)
 {
-	if (atomic_fetch_sub(&pin->users, 1) == 1)
+	if (pin && atomic_fetch_sub(&pin->users, 1) == 1)
 		unpin_unused(pin);
 }
 

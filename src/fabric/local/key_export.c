@@ -118,14 +118,21 @@ static bool copies_have_left(const struct local_access *access)
 
 /*
  * Replaces the mapping by pages of this process. The owner gets its memory back. A hostile owner, which controls the
- * gate, may claim that no thread copies. A copying thread then uses these pages.
+ * gate, may claim that no thread copies. A copying thread then uses these pages. The pages are mapped elsewhere first, and moved: a
+ * mmap(2) with MAP_FIXED that fails may leave a hole, which other memory of the process gets. If there are none
+ * (vm.overcommit_memory, vm.max_map_count), the owner's memory stays until the remote region is released.
  */
 static void access_replace_mapping(struct local_access *access)
 {
+	void *pages;
+
 	local_host_pin_release(access->pin);
-	if (access->mapping && mmap(access->mapping, access->mapped, PROT_READ | PROT_WRITE,
-				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-		access_unmap(access);
+	if (!access->mapping)
+		return;
+	pages = mmap(NULL, access->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (pages != MAP_FAILED &&
+	    mremap(pages, access->mapped, access->mapped, MREMAP_MAYMOVE | MREMAP_FIXED, access->mapping) == MAP_FAILED)
+		munmap(pages, access->mapped);
 }
 
 static void access_close_memory(struct local_access *access)

@@ -394,13 +394,12 @@ int local_atomic(struct pl_sync_op *sync_op, struct pl_error *error);
 /* host_pin.c. The mapping outlives its pin. NULL: the mapping is too short to pin, or no memory. */
 struct local_host_pin *local_host_pin_new(struct pl_context *context, void *address, size_t length, bool read_only);
 void local_host_pin_free(struct local_host_pin *pin);
-/* Unpins the memory, or leaves that to the last kernel that uses it. */
+/* Unpins the memory, or leaves that to the last copy or kernel that uses it. */
 void local_host_pin_release(struct local_host_pin *pin);
 /*
- * Counts a kernel that uses pinned memory, which stays pinned until local_host_pin_put(), because the other end controls the gate.
- * Returns false if it is not pinned.
+ * Counts a copy or kernel of a GPU: memory that is pinned stays so until local_host_pin_put(), because the other end controls the gate.
  */
-bool local_host_pin_hold(struct local_host_pin *pin);
+void local_host_pin_hold(struct local_host_pin *pin);
 void local_host_pin_put(struct local_host_pin *pin);
 /* Pins the mapping now, for copies of the memory's device. Home. */
 void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory);
@@ -430,17 +429,23 @@ void local_device_park(struct local_device *device);
 /* Frees parked devices of an endpoint, or all. */
 void local_device_unpark(struct local_state *state, const struct local_endpoint *endpoint);
 /* True if a device takes part in a segment's copy; sets the reason of the route. */
-bool local_device_takes_part(const struct pl_segment *segment);
+static inline bool local_device_takes_part(const struct pl_segment *segment)
+{
+	const struct local_access *access = segment->remote->fabric_data;
+
+	return segment->region && (access->path == &local_device_path || pl_memory_staged(&segment->region->memory));
+}
+
 /* True if the remote region can be reached from that memory. Sets *reason if not, or if a device copies. */
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
 /* Opened memory of a device that local_device_reaches() found reached from `beside`. All but its address needs a use. */
 struct pl_memory *local_device_memory(struct local_device *device, const struct pl_memory *beside);
 /*
  * True if a kernel reaches the opened memory and `beside`, and thus may copy: of the GPU of `beside`, or of the opened memory's if
- * `beside` is host memory. Closes no memory meanwhile.
+ * `beside` is host memory. `written`: to `beside`. Closes no memory meanwhile.
  */
-bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside);
-/* Holds the gate, and counts a user of the device if the access path has a device. */
+bool local_device_kernel_reaches(struct local_device *device, const struct pl_memory *beside, bool written);
+/* Holds the gate, and the device of the access path or its pinned mapping. */
 int local_copy_gate_hold(const struct local_access *access, const struct pl_operation *operation,
 			 struct pl_error *error);
 void local_copy_gate_release(const struct local_access *access);

@@ -218,6 +218,14 @@ struct served_chunk {
 	size_t length;
 };
 
+static void served_leave_region(const struct local_served *served)
+{
+	const struct local_access *access = access_of_borrowed(served->borrowed);
+
+	local_host_pin_put(access->pin);
+	local_gate_release(access->gate);
+}
+
 /* Takes the next chunk of at most `limit` bytes, and holds the gate of the peer's region. False: the request failed. */
 static bool served_take_chunk(struct local_served *served, uint64_t limit, struct served_chunk *chunk)
 {
@@ -243,13 +251,13 @@ static bool served_take_chunk(struct local_served *served, uint64_t limit, struc
 		served->done = 0;
 	}
 	local_host_pin_note_copy(access->pin, chunk->key->memory, length);
+	local_host_pin_hold(access->pin);
 	return true;
 }
 
 /* Copies a small request at once. */
 static void serve_now(struct local_served *served)
 {
-	const struct local_access *access = access_of_borrowed(served->borrowed);
 	struct served_chunk chunk;
 
 	while (served->next < served->count && served->status == PL_WIRE_OK) {
@@ -262,7 +270,7 @@ static void serve_now(struct local_served *served)
 							       chunk.length)
 					   : pl_memory_copy_out(chunk.key->memory, chunk.key_offset, chunk.host,
 								chunk.length);
-		local_gate_release(access->gate);
+		served_leave_region(served);
 		if (rc < 0)
 			served->status = PL_WIRE_MEMORY;
 	}
@@ -281,7 +289,7 @@ static void served_chunk_copied(struct pl_copy *base, int status)
 	struct local_served *served = copy->served;
 
 	copy->served = NULL;
-	local_gate_release(access_of_borrowed(served->borrowed)->gate);
+	served_leave_region(served);
 	served->running--;
 	if (status < 0 && served->status == PL_WIRE_OK)
 		served->status = PL_WIRE_MEMORY;
@@ -329,7 +337,7 @@ static void serve_chunk(struct local_endpoint *endpoint, struct local_served *se
 	if (!copier)
 		served->status = PL_WIRE_BUSY;
 	else if (served_take_chunk(served, served_blocks(served) ? PL_BLOCKING_MAX : CHUNK, &chunk) && !chunk.length)
-		local_gate_release(access_of_borrowed(served->borrowed)->gate);
+		served_leave_region(served);
 	else if (served->status == PL_WIRE_OK) {
 		copy->served = served;
 		served->running++;

@@ -97,8 +97,11 @@ uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address);
 bool cuda_pointer_is_locked(const struct cuda_driver *driver, const void *address);
 /* The same of the first and the last byte of a range. */
 bool cuda_ends_are_locked(const struct cuda_driver *driver, const void *address, size_t length);
-/* True if the range lies in host memory that was locked by one call, and thus is locked as a whole. */
-bool cuda_range_is_locked(const struct cuda_driver *driver, const void *address, size_t length);
+/*
+ * True if kernels of a GPU may read the host memory, and write to it if `written`, at the processor's addresses: it was locked by one
+ * call, and thus is locked as a whole.
+ */
+bool cuda_kernel_uses_host(const struct cuda_gpu *gpu, const void *address, size_t length, bool written);
 
 struct cuda_opening;
 

@@ -348,6 +348,9 @@ struct pl_gather_list *cuda_gather_keep(const struct pl_memory *memory, const st
 	if (!list)
 		return NULL;
 	list->gathers = gathers;
+	list->gpu = gpu;
+	/* The memory of the caller, which may be of another process, can go before the list. */
+	cuda_gpu_hold(gpu);
 	if (cuda_copy_to_address(gpu, kept_ranges_there(gathers, list), ranges, count * sizeof(*ranges)) == 0)
 		return list;
 	cuda_gather_forget(list);
@@ -357,10 +360,12 @@ struct pl_gather_list *cuda_gather_keep(const struct pl_memory *memory, const st
 void cuda_gather_forget(struct pl_gather_list *list)
 {
 	struct cuda_gathers *gathers = list->gathers;
+	struct cuda_gpu *gpu = list->gpu;
 
 	pthread_mutex_lock(&gathers->lock);
 	cuda_list_put(list);
 	pthread_mutex_unlock(&gathers->lock);
+	cuda_gpu_put(gpu);
 }
 
 /* The launch uses its kept list until the kernel has left. Returns the address of its ranges for the kernel. */

@@ -12,10 +12,12 @@
 #define CUDA_KEPT_RANGES 131072u
 
 struct cuda_gathers;
+struct cuda_gpu;
 
 struct pl_gather_list {
 	struct pl_list link;
 	struct cuda_gathers *gathers;
+	struct cuda_gpu *gpu;  /* of the gathers; held by the owner */
 	unsigned first, count; /* ranges */
 	unsigned users;        /* the owner, and launches */
 };

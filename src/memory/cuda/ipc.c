@@ -141,8 +141,12 @@ static void opening_put(struct cuda_opening *opening)
 	pthread_mutex_unlock(&openings.lock);
 }
 
-/* Checks the size that the other end claims: copies beyond the end may break the context. */
-static bool opened_size_fits(const struct cuda_memory *own, const struct cuda_ipc_handle *ipc, size_t length)
+/*
+ * Checks the size that the other end claims: copies beyond the end may break the context. The driver of a real GPU was never asked for
+ * the size of another process's pool memory: `unknown` if it tells none.
+ */
+static bool opened_size_fits(const struct cuda_memory *own, const struct cuda_ipc_handle *ipc, size_t length,
+			     bool unknown)
 {
 	CUdeviceptr base;
 	size_t size;
@@ -151,9 +155,9 @@ static bool opened_size_fits(const struct cuda_memory *own, const struct cuda_ip
 
 	if (cuda_enter(own->gpu, &mode) != CUDA_SUCCESS)
 		return false;
-	result = own->gpu->driver->cuMemGetAddressRange(&base, &size, own->opening->base);
+	result = own->gpu->driver->cuMemGetAddressRange(&base, &size, own->base);
 	cuda_leave(own->gpu, mode);
-	return result == CUDA_SUCCESS && !pl_outside(own->opening->base - base + ipc->offset, length, size);
+	return result == CUDA_SUCCESS ? !pl_outside(own->base - base + ipc->offset, length, size) : unknown;
 }
 
 static int open_ipc(const struct cuda_ipc_handle *ipc, size_t length, struct cuda_memory *own, const char **why)
@@ -166,10 +170,10 @@ static int open_ipc(const struct cuda_ipc_handle *ipc, size_t length, struct cud
 		return -EACCES;
 	own->base = own->opening->base;
 	*why = CUDA_STAGED "the other end described more of its GPU memory than there is";
-	return opened_size_fits(own, ipc, length) ? 0 : -EPROTO;
+	return opened_size_fits(own, ipc, length, false) ? 0 : -EPROTO;
 }
 
-static int open_parts(const struct cuda_ipc_handle *ipc, struct pl_ipc_fds *fds, struct cuda_memory *own,
+static int open_parts(const struct cuda_ipc_handle *ipc, size_t length, struct pl_ipc_fds *fds, struct cuda_memory *own,
 		      const char **why)
 {
 	bool pool = ipc->method == CUDA_IPC_POOL;
@@ -181,11 +185,12 @@ static int open_parts(const struct cuda_ipc_handle *ipc, struct pl_ipc_fds *fds,
 		return -EACCES;
 	rc = (pool ? cuda_pool_import : cuda_handles_import)(own->gpu, ipc, fds, &own->base, why);
 	cuda_leave(own->gpu, mode);
-	if (rc == 0) {
-		own->imported = pool;
-		own->mapped = pool ? 0 : ipc->size;
-	}
-	return rc;
+	if (rc < 0)
+		return rc;
+	own->imported = pool;
+	own->mapped = pool ? 0 : ipc->size;
+	*why = CUDA_STAGED "the other end described more of its GPU memory than there is";
+	return !pool || opened_size_fits(own, ipc, length, true) ? 0 : -EPROTO;
 }
 
 static const char *reason_of(enum cuda_ipc_handle_why why)
@@ -219,7 +224,7 @@ static int take_other(const struct cuda_driver *driver, const struct cuda_ipc_ha
 	if (!own->gpu)
 		return -ENODEV;
 	own->beside = own->gpu;
-	return ipc->method == CUDA_IPC_MEM ? open_ipc(ipc, length, own, why) : open_parts(ipc, fds, own, why);
+	return ipc->method == CUDA_IPC_MEM ? open_ipc(ipc, length, own, why) : open_parts(ipc, length, fds, own, why);
 }
 
 /* Closes opened memory; memory of this process was not opened. */
@@ -288,10 +293,10 @@ int cuda_import_ipc(const uint8_t *bytes, size_t handle_length, size_t length, b
 			*why = NULL;
 	}
 	if (rc < 0) {
-		if (own->opening)
-			opening_put(own->opening);
-		if (own->gpu)
+		if (own->gpu) {
+			cuda_close_other(own);
 			cuda_gpu_put(own->gpu);
+		}
 		free(own);
 		return rc;
 	}

@@ -223,19 +223,19 @@ static bool is_allocated(const struct pl_memory *memory)
 	       cuda_buffer_id(own->gpu->driver, memory->address) == own->pointer.buffer_id;
 }
 
-static bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other)
+static bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other, bool written)
 {
 	const struct cuda_memory *own = cuda_memory_of(memory);
 	const struct cuda_gpu *gpu = own->gpu;
 
 	/*
-	 * A kernel that touches memory that the program has freed, or host memory that is not locked, would end all work of
-	 * the context.
+	 * A kernel that touches memory that the program has freed, or host memory that is not locked, or not for writes, would end
+	 * all work of the context.
 	 */
 	if (other->ops == &pl_cuda_memory)
 		return cuda_memory_of(other)->beside == gpu && is_allocated(memory);
-	return (!own->beside || own->beside == gpu) && gpu->host_pointers && is_allocated(memory) &&
-	       cuda_range_is_locked(gpu->driver, other->address, other->length);
+	return (!own->beside || own->beside == gpu) && is_allocated(memory) &&
+	       cuda_kernel_uses_host(gpu, other->address, other->length, written);
 }
 
 static int cuda_number(const struct pl_memory *memory)

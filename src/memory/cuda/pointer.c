@@ -128,10 +128,37 @@ bool cuda_ends_are_locked(const struct cuda_driver *driver, const void *address,
 	       cuda_pointer_is_locked(driver, (const uint8_t *)address + length - 1);
 }
 
-bool cuda_range_is_locked(const struct cuda_driver *driver, const void *address, size_t length)
+/*
+ * True if kernels of the current context use locked host memory at the processor's address, as they do not with write-combined memory.
+ * By documentation a kernel may read all locked memory. It may write to it unless cuMemHostRegister() got the flag READ_ONLY: the
+ * access flags tell that, while cuMemHostGetFlags() tells nothing of registered memory. What a GPU's driver answers for memory with that
+ * flag, or for write-combined memory, was never seen: if it allowed too much, a kernel would end all work of the context.
+ */
+static bool kernel_uses_address(const struct cuda_driver *driver, const void *address, bool written)
 {
-	uint64_t id = cuda_buffer_id(driver, address);
+	CUdeviceptr at = (uintptr_t)address, there = 0;
+	unsigned access = 0;
 
-	return id && cuda_buffer_id(driver, (const uint8_t *)address + length - 1) == id &&
-	       cuda_ends_are_locked(driver, address, length);
+	if (driver->cuPointerGetAttribute(&there, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at) != CUDA_SUCCESS ||
+	    there != at)
+		return false;
+	return !written ||
+	       (driver->cuPointerGetAttribute(&access, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at) == CUDA_SUCCESS &&
+		access == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+}
+
+bool cuda_kernel_uses_host(const struct cuda_gpu *gpu, const void *address, size_t length, bool written)
+{
+	const struct cuda_driver *driver = gpu->driver;
+	const uint8_t *last = (const uint8_t *)address + length - 1;
+	uint64_t id = cuda_buffer_id(driver, address);
+	bool uses;
+	int mode;
+
+	if (!gpu->host_pointers || !id || cuda_buffer_id(driver, last) != id ||
+	    !cuda_ends_are_locked(driver, address, length) || cuda_enter(gpu, &mode) != CUDA_SUCCESS)
+		return false;
+	uses = kernel_uses_address(driver, address, written) && kernel_uses_address(driver, last, written);
+	cuda_leave(gpu, mode);
+	return uses;
 }
