@@ -164,9 +164,9 @@ static void queue_trailer(struct tcp_lane *lane, struct tcp_piece *trailer)
  */
 static uint64_t load_trailing_word(struct tcp_piece *piece)
 {
-	const uint64_t *word = piece->key ? piece->key->trailing_word : NULL;
+	const uint64_t *word = piece->trailing && piece->key ? piece->key->trailing_word : NULL;
 
-	if (!piece->trailing || !word)
+	if (!word)
 		return 0;
 	if (atomic_load(&piece->key->revoked)) {
 		piece->data_status = PL_WIRE_UNKNOWN_KEY;

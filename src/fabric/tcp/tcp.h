@@ -111,7 +111,7 @@ struct tcp_request {
 	uint32_t length;
 	uint32_t received;
 	uint16_t generation;
-	bool used, atomic, trailing;
+	bool used, atomic, trailing, fetch; /* fetch: READ of a large message */
 	bool late; /* ATOMIC: counted in endpoint->late */
 };
 
