@@ -67,6 +67,7 @@ setup:
 demo:
 	@tools/setup build
 	@tools/configure build
+	@echo 'building build/peerlane: some minutes on two cores'
 	@ninja -C build --quiet peerlane
 	@build/peerlane demo
 

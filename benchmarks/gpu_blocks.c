@@ -4,8 +4,8 @@
  * of another process over the local fabric: by the library's kernel (vectors, and prepared ones) and by copies. Beside them a
  * loop of cuMemcpyAsync() and cuMemcpyBatchAsync() between the same GPUs within this process.
  *
- * gpu_blocks host GPU [manual [MULTIPROCESSORS]]: the same between locked host memory and a GPU, where the host memory is the other
- * process's, and where it is this process's. Checks the bytes first.
+ * gpu_blocks host GPU [manual [MULTIPROCESSORS]]: the same between host memory and a GPU. The host memory is the other process's, then
+ * this process's that is locked, then this process's that is not. The loop of copies uses locked memory. Checks the bytes.
  */
 #include "support.h"
 
@@ -184,18 +184,20 @@ struct host_shape {
 	const char *name;
 	struct gpu_server server;
 	struct gpu_session kernel, copies;
-	bool host_here;
+	bool host_here, unlocked;
 };
 
-/* Replaces the session's region by locked host memory. */
-static void use_host_region(struct gpu_session *session)
+/* Replaces the session's region by host memory. */
+static void use_host_region(struct gpu_session *session, bool locked)
 {
 	void *memory = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct pl_error error;
 
 	if (memory == MAP_FAILED)
 		give_up("mmap", -ENOMEM, NULL);
-	must_cuda(raw.driver.cuMemHostRegister(memory, HOST_BYTES, CU_MEMHOSTREGISTER_PORTABLE), "cuMemHostRegister");
+	if (locked)
+		must_cuda(raw.driver.cuMemHostRegister(memory, HOST_BYTES, CU_MEMHOSTREGISTER_PORTABLE),
+			  "cuMemHostRegister");
 	MUST(pl_region_register(session->context, memory, HOST_BYTES, PL_ACCESS_LOCAL, &session->region, &error),
 	     &error);
 }
@@ -252,7 +254,7 @@ static void open_host_shape(struct host_shape *shape, struct pl_options options,
 	for (unsigned i = 0; i < 2; i++) {
 		gpu_session_open(sessions[i], &shape->server, &options, gpu, HOST_BYTES);
 		if (shape->host_here)
-			use_host_region(sessions[i]);
+			use_host_region(sessions[i], !shape->unlocked);
 		/* The library locks a mapping once as many bytes were copied. */
 		for (unsigned k = 0; k < 3; k++)
 			vector_time(sessions[i], true, HOST_BYTES / 4, 4);
@@ -278,12 +280,15 @@ static void measure_host_shape(struct host_shape *shape, uint64_t *host)
 
 static void measure_host(int gpu, struct pl_options options)
 {
-	struct host_shape shapes[2] = { { .name = "other's host" }, { .name = "own host", .host_here = true } };
+	struct host_shape shapes[] = { { .name = "other's host" },
+				       { .name = "own host", .host_here = true },
+				       { .name = "own host, not locked", .host_here = true, .unlocked = true } };
+	const unsigned count = sizeof(shapes) / sizeof(shapes[0]);
 	const int gpus[2] = { gpu, gpu };
 	uint64_t *host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	double rates[2];
 
-	for (unsigned i = 0; i < 2; i++)
+	for (unsigned i = 0; i < count; i++)
 		gpu_server_start(&shapes[i].server, shapes[i].host_here ? gpu : -1, NULL, HOST_BYTES, 2);
 	raw_open(gpus);
 	must_cuda(raw.driver.cuMemFree(raw.memory[0]), "cuMemFree");
@@ -297,12 +302,12 @@ static void measure_host(int gpu, struct pl_options options)
 	}
 	raw.memory[1] = raw.memory[0];
 	raw.memory[0] = (uintptr_t)host;
-	printf("Vectors of scattered blocks, locked host memory and GPU %d, GB/s, median of %u%s; one copy of %zu MiB: "
+	printf("Vectors of scattered blocks, host memory and GPU %d, GB/s, median of %u%s; one copy of %zu MiB: "
 	       "to the GPU "
 	       "%.1f, from it %.1f\n",
 	       gpu, ROUNDS, options.progress == PL_PROGRESS_MANUAL ? ", manual progress" : "", HOST_BYTES >> 20,
 	       rates[0], rates[1]);
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		open_host_shape(&shapes[i], options, gpu);
 		measure_host_shape(&shapes[i], host);
 	}

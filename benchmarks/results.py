@@ -33,15 +33,19 @@ def result_of(measured):
     return result
 
 
-def document(mode, measured, version=None, command=None, gpus=()):
-    """Returns a document.  `version` is that of another tool, `command` the measured command."""
-    return {'format': 1, 'kind': 'bench', **({'version': version} if version else {}),
-            'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
+def head(gpus=(), command=None):
+    """Returns the members that tell of the time, the command and the machine."""
+    return {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
             'command': list(command or [os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
             'machine': {'host': platform.node() or None, 'kernel': f'{platform.system()} {platform.release()}',
                         'processor': processor(), 'cores': os.cpu_count(),
                         'memory_bytes': os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGESIZE'), 'gpus': list(gpus),
-                        'cards': []},
+                        'cards': []}}
+
+
+def document(mode, measured, version=None, command=None, gpus=()):
+    """Returns a document.  `version` is that of another tool, `command` the measured command."""
+    return {'format': 1, 'kind': 'bench', **({'version': version} if version else {}), **head(gpus, command),
             'peer_machine': None, 'mode': mode, 'both_ways': False, 'results': [result_of(one) for one in measured]}
 
 

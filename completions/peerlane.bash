@@ -18,6 +18,16 @@ _peerlane_options() {
 	fi
 }
 
+# True if a command of one or two words takes a value behind the option.
+_peerlane_takes_value() {
+	local option=$1
+	shift
+	{
+		"$@" --help
+		"$1" help options
+	} 2>/dev/null </dev/null | grep -qE -- "^  (-., |    )$option=|^  $option, --[a-z-]+="
+}
+
 _peerlane_commands() {
 	"$1" --help 2>/dev/null </dev/null | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'
 }
@@ -109,8 +119,13 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'cuda\ncuda:0\nsimulated' -- "$current"))
 		return
 		;;
-	--memory | -m)
+	--memory | -m | --peer-memory)
 		[[ $command == get || $command == put ]] && COMPREPLY=($(compgen -W $'cuda\ncuda:0' -- "$current"))
+		[[ $command == @(publish|subscribe|bench) ]] && COMPREPLY=($(compgen -W $'host\ncuda\ncuda:0' -- "$current"))
+		return
+		;;
+	--progress)
+		COMPREPLY=($(compgen -W $'manual\nthread' -- "$current"))
 		return
 		;;
 	--inject)
@@ -122,7 +137,6 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'pairs\nring\nall-to-all\none-to-all' -- "$current"))
 		return
 		;;
-	--errno | --host | --rank | --ranks | --rendezvous | --run | --join-timeout | --minimum | --rounds | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate | --name | --listen | --slots | --shape | --frame-bytes | --count | --subscribers | --patience | --queue | --every | --reconnect | --memory-limit | --interval | --seconds | --speed | --lifetime) return ;;
 	--start)
 		COMPREPLY=($(compgen -W $'live\nlatest\nhistory:\nsequence:' -- "$current"))
 		[[ ${COMPREPLY[0]-} == *: ]] && compopt -o nospace 2>/dev/null
@@ -149,17 +163,27 @@ _peerlane() {
 		return
 		;;
 	--sysroot | -r)
-		compopt -o filenames 2>/dev/null
-		COMPREPLY=($(compgen -f -- "$current"))
-		return
-		;;
+		# `peerlane bench workflow` has -r for a number.
+		if [[ $command != bench ]]; then
+			compopt -o filenames 2>/dev/null
+			COMPREPLY=($(compgen -f -- "$current"))
+			return
+		fi
+		;;&
 	--op | -o)
-		if [[ $command == bench ]]; then
+		if [[ $command == bench && ${COMP_WORDS[2]-} == kv ]]; then
+			COMPREPLY=($(compgen -W $'read\nwrite' -- "$current"))
+			return
+		elif [[ $command == bench && ! " ${COMP_WORDS[*]} " =~ [[:space:]](--matrix|--mpi)[[:space:]] ]]; then
 			COMPREPLY=($(compgen -W $'write\nread\nsend\nfetch-add\ncompare-swap\nregister\nconnect' -- "$current"))
 			return
 		fi
 		;;&
-	--hosts | --groups | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --cached | --from | --to | --snapshot | --token | --share)
+	--hosts)
+		# A list of names for `peerlane bench --matrix`.
+		[[ $command == fleet ]] || return
+		;;&
+	--hosts | --groups | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --cached | --from | --to | --snapshot | --token | --share)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
@@ -186,6 +210,10 @@ _peerlane() {
 	# `peerlane bench --matrix` has options of its own.
 	if ((${#words[@]} == 1)) && [[ $command == bench && " ${COMP_WORDS[*]} " =~ [[:space:]](--matrix|--mpi)[[:space:]] ]]; then
 		words+=("${BASH_REMATCH[1]}")
+	fi
+	# A value of which nothing is known: names of files or servers are no help.
+	if [[ $previous == -* ]] && _peerlane_takes_value "$previous" "$program" "${words[@]}"; then
+		return
 	fi
 	if [[ $current == -* ]]; then
 		COMPREPLY=($(compgen -W "$(_peerlane_options "$program" "${words[@]}")" -- "$current"))

@@ -16,14 +16,17 @@ static const struct cli_command version_command = {
 static void print_usable_gpus(void)
 {
 	struct pl_gpu_info info = PL_GPU_INFO_INIT;
+	struct wrap_line line = { 0 };
 	struct pl_error error;
 	unsigned number = 0;
 
 	for (; pl_gpu_query(number, &info, &error) == 0; number++)
 		printf("cuda:%-3u %s, %s, driver for CUDA %d.%d%s\n", number, info.name, info.pci, info.driver / 1000,
 		       info.driver % 1000 / 10, info.dmabuf ? ", dma-buf" : "");
-	if (number == 0)
-		printf("cuda     no GPU: %s\n", error.message);
+	if (number == 0) {
+		wrap_line_add(&line, "cuda     no GPU: %s", error.message);
+		wrap_line_print(&line, stdout);
+	}
 }
 
 static struct json_object *usable_gpus_json(void)

@@ -70,6 +70,10 @@ static int read_file(int fd, const char *path, char *text, size_t size, size_t *
 	if (*length == size - 1)
 		return pl_fail(error, -EAGAIN, "FILE-UNSAFE", "read", path, "try again", "the file grew while it was read");
 	text[*length] = '\0';
+	/* A parser would end at the byte, and ignore the lines behind it. */
+	if (memchr(text, 0, *length))
+		return pl_fail(error, -EINVAL, "FILE-TEXT", "read", path, "write the file again, or restore a copy",
+			       "the file has a byte 0 after %zu bytes, so it is damaged, or no text", strlen(text));
 	return 0;
 }
 

@@ -11,10 +11,10 @@
 /*
  * Reads a file and appends a NUL. The file must be a regular one of root or of this user, that no other user can write
  * (as the folder that it is in), and if it is `secret`, that no other user can read: "FILE-UNSAFE" otherwise. A group may
- * read a secret of root: services get their keys that way.
+ * read a secret of root: services get their keys that way. A file with a byte 0 is refused: "FILE-TEXT".
  *
- * `text` receives memory of the allocator, which the caller frees. Returns 0, -EACCES, -EFBIG, -ENOMEM, or an error of
- * open(2).
+ * `text` receives memory of the allocator, which the caller frees. Returns 0, -EACCES, -EFBIG, -EINVAL, -ENOMEM, or an
+ * error of open(2).
  */
 int pl_trusted_file_read(const struct pl_allocator *allocator, const char *path, bool secret, char **text,
 			 size_t *length, struct pl_error *error);

@@ -121,7 +121,7 @@ static error_t parse_report_option(int key, char *argument, struct argp_state *s
 static const struct argp_option report_argp_options[] = {
 	{ NULL, 0, NULL, 0, "Output:", 10 },
 	{ "output", 'o', "FILE", 0, "Write a self-contained HTML page to FILE (-: standard output)", 10 },
-	{ "svg", OPTION_SVG, "FILE", 0, "Write the plot of --plot as an SVG picture to FILE", 10 },
+	{ "svg", OPTION_SVG, "FILE", 0, "Write the plot of --plot to FILE, as SVG", 10 },
 	{ "plot", OPTION_PLOT, "NAME", 0,
 	  "bandwidth, frames, latency, percentiles, phases, samples, matrix or matrix-latency (default: the first one "
 	  "with "

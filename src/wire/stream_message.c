@@ -300,11 +300,8 @@ int pl_stream_message_decode(const void *body, size_t length, struct pl_stream_m
 	message->type = (enum pl_stream_message_type)pl_get_u8(&reader);
 	pl_get_bytes(&reader, zeros, sizeof(zeros));
 	message->number = pl_get_u32(&reader);
-	if (reader.bad || zeros[0] || zeros[1] || zeros[2] || message->type < PL_STREAM_LIST ||
-	    message->type > PL_STREAM_PUSHED)
-		return -EPROTO;
 	get_stream_message(&reader, message);
-	if (reader.bad || reader.at != reader.end)
+	if (reader.bad || reader.at != reader.end || zeros[0] || zeros[1] || zeros[2])
 		return -EPROTO;
 	return check_stream_message(message);
 }

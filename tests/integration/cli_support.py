@@ -4,12 +4,14 @@ import contextlib
 import fcntl
 import json
 import os
+import pty
 import random
 import select
 import signal
 import socket
 import struct
 import subprocess
+import termios
 import time
 
 PEERLANE = os.environ['PEERLANE']
@@ -53,6 +55,18 @@ def read_terminal(terminal):
         except OSError:
             break
     os.close(terminal)
+    return shown
+
+
+def shown_in(columns, *arguments, expect=0, errors=False):
+    """Lines that a command shows on a terminal of this width, with `errors` also those of standard error."""
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 25, columns, 0, 0))
+    process = subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=terminal, env=environment(),
+                               stderr=terminal if errors else subprocess.DEVNULL)
+    os.close(terminal)
+    shown = read_terminal(main).decode().splitlines()
+    assert process.wait(timeout=DEADLINE) == expect
     return shown
 
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 from cli_support import DEADLINE, run
@@ -98,3 +99,188 @@ def test_nccl_socket_refuses_wrong_arguments(arguments, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         nccl_socket.parse(arguments)
     assert ended.value.code == 2
+
+
+# -- benchmarks/machine, with programs that print what the real ones printed -----------------------------------
+
+BLOCKS = """\
+Vectors of scattered blocks, GPU 0 to GPU 1 of another process, GB/s, median of 21
+  256 x  64 KiB: write  225.6, prepared  247.2, read  219.7; 32 multiprocessors  231.1; copies   13.9; cuMemcpyAsync   24.7, \
+cuMemcpyBatchAsync   48.3
+ 4096 x  64 KiB: write  318.5, prepared  351.9, read  328.2; 32 multiprocessors  324.3; copies   13.6; cuMemcpyAsync   24.3, \
+cuMemcpyBatchAsync   49.9
+  local: a kernel of the GPU copies from one process's memory to the other's
+"""
+HOST_BLOCKS = """\
+Vectors of scattered blocks, host memory and GPU 0, GB/s, median of 21; one copy of 256 MiB: to the GPU 55.3, from it 55.1
+other's host, 4096 x  64 KiB, to and from the GPU: kernel 49.54, prepared 50.56, copies  9.62, cuMemcpyAsync 17.06; kernel 49.00, \
+prepared 51.57, copies  9.63, cuMemcpyAsync 17.40
+own host,   64 x  64 KiB, to and from the GPU: kernel 37.12, prepared 37.99, copies 10.22, cuMemcpyAsync 16.03; kernel 38.23, \
+prepared 39.70, copies  9.86, cuMemcpyAsync 17.86
+own host, not locked,   64 x  64 KiB, to and from the GPU: kernel 12.10, prepared 12.20, copies 12.00, cuMemcpyAsync 16.03; kernel  \
+9.90, prepared  9.80, copies  9.70, cuMemcpyAsync 17.86
+"""
+PEER = """\
+GPU 0 to GPU 1 of another process
+manual progress: write 1024 MiB 393.5 GB/s, cuMemcpyPeerAsync 395.2, ratio 0.996; read 390.1 GB/s
+manual progress: write 8 bytes p50 7.70 us, p99 11.90 us; cuMemcpyPeerAsync and cuStreamSynchronize p50 7.50 us
+"""
+FRAMES = """\
+frames from GPU 0 of another process to GPU 1
+latency of a word to a waiting stream and back: p50 4.5 us, p99 9.0 us
+latency of 8 KiB from publication to the stream, and back to the host: p50 15.8 us, p99 30.0 us
+rate of 64 MiB frames: 389.0 GB/s, cuMemcpyPeerAsync 386.0, ratio 1.008; the program's thread slept 3 times
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """The modules of benchmarks/machine, and a run on a machine with two GPUs whose programs print given texts."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    import machine_gpu
+    import machine_run
+
+    class Recorded(machine_run.Run):
+        def __init__(self, texts, cores=32, gpus=2):
+            self.cores, self.gpus, self.rounds, self.seconds = cores, [{'name': 'H200'}] * gpus, 1, 0.1
+            self.figures, self.failures = [], []
+            self.section, self.texts = machine_gpu.SECTIONS[0], texts
+
+        def output(self, *command, **_):
+            return self.texts[os.path.basename(command[0])]
+
+        def path(self, name):
+            return name
+
+        def rows(self, measure):
+            measure(self)
+            return {row['what']: row for row in self.figures}
+
+    machine_gpu.Recorded = Recorded
+    return machine_gpu
+
+
+def test_machine_judges_what_programs_print(machine):
+    rows = machine.Recorded({'gpu_blocks': BLOCKS}).rows(machine.gpu_blocks)
+    assert rows['GPU 0 to 1, 4096 x 64 KiB, write']['met'] is False and rows['GPU 0 to 1, 4096 x 64 KiB, prepared']['met'] is True
+    assert rows['GPU 0 to 1, 4096 x 64 KiB, read']['goal'] is None and rows['GPU 0 to 1, 256 x 64 KiB, write']['peer_figure'] == 48.3
+    rows = machine.Recorded({'gpu_frames': FRAMES}).rows(machine.gpu_frames)
+    assert rows['GPU 0 to 1, frames of 64 MiB']['met'] is True and rows['GPU 0 to 1, 8 KiB to a waiting stream']['met'] is False
+    rows = machine.Recorded({'gpu_peer': PEER}).rows(machine.gpu_peer)
+    assert rows['GPU 0 to 1, 1024 MiB, manual progress']['ratio'] == 0.996
+    assert rows['GPU 0 to 1, 8 bytes, manual progress']['peer_figure'] == 7.5
+    empty = json.dumps({'results': [{'size': 16 << 20, 'bytes_per_second': 19e9}]})
+    rows = machine.Recorded({'gpu_blocks': HOST_BLOCKS, 'peerlane': empty}).rows(machine.host_gpu)
+    assert rows["other's host, 4096 x 64 KiB, to GPU"]['met'] is False
+    assert rows["other's host, 4096 x 64 KiB, from GPU"]['ratio'] == pytest.approx(49.00 / 55.1)
+    assert rows['own host, 64 x 64 KiB, from GPU']['figure'] == 38.23 and rows['own host, 64 x 64 KiB, from GPU']['goal'] is None
+    assert rows['own host, not locked, 64 x 64 KiB, to GPU']['met'] is True
+    assert rows['own host, not locked, 64 x 64 KiB, from GPU']['met'] is False
+    assert rows["write by the GPU's owner, 16M"]['met'] is False
+
+
+def test_machine_compares_arms_of_a_workflow(machine):
+    results = [{'arm': arm, 'size': size << 20, 'bytes_per_second': rate * 1e9} for size in (1, 4, 8)
+               for arm, rate in {'A': 4, 'AO': 20, 'B': 5, 'BO': 21, 'BP': 10, 'S': 22}.items()]
+    texts = {'peerlane': json.dumps({'results': results})}
+    rows = machine.Recorded(texts).rows(machine.workflow_tcp)
+    assert rows['tcp, BO next to AO, 1M']['met'] is True and rows['tcp, S, 8M, GPU']['ratio'] == 5.5
+    rows = machine.Recorded(texts).rows(machine.workflow_local)
+    assert [rows[f'local, {pair}, 8M']['met'] for pair in ('BP next to BO', 'S next to BO', 'S next to A')] == [False, True, False]
+    rows = machine.Recorded(texts, gpus=0).rows(machine.workflow_tcp)
+    assert rows['tcp, BO next to AO, 1M']['not_judged'] == 'for 1 GPU' and 'tcp, S, 8M, simulated' in rows
+    rows = machine.Recorded(texts, cores=2).rows(machine.workflow_tcp)
+    assert rows['tcp, BO next to AO, 1M']['met'] is None and rows['tcp, BO next to AO, 1M']['not_judged'] == 'for 16 cores or more'
+
+
+def test_machine_tells_failed_tests_from_skipped_ones(machine):
+    passed = '[       OK ] one\n[  SKIPPED ] two\n[  PASSED  ] 1 test(s).\n[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] two\n'
+    for text, failed in [(passed, 0), (passed + '[  FAILED  ] GPU: 1 test(s), listed below:\n[  FAILED  ] three\n', 1), ('killed', 1)]:
+        run = machine.Recorded({'test_gpu': text})
+        machine.tests_of(run, 'test_gpu', 'test_gpu')
+        assert len(run.failures) == failed and run.figures[0]['figure'] == text.count('OK')
+    assert run.failures[0]['message'] == 'test_gpu: killed'
+    assert machine.Recorded({'test_gpu': passed}).rows(lambda run: machine.tests_of(run, 'x', 'test_gpu'))['x']['unit'] == \
+        'passed, 1 skipped'
+
+
+def build_folder(tmp_path, **programs):
+    """A build folder whose programs are shell scripts; without GPUs."""
+    (tmp_path / 'benchmarks').mkdir()
+    for name, script in {'peerlane': "echo '{\"gpus\": []}'", **programs}.items():
+        path = tmp_path / name if name == 'peerlane' else tmp_path / 'benchmarks' / name
+        path.write_text('#!/bin/sh\n' + script + '\n')
+        path.chmod(0o755)
+    return tmp_path
+
+
+def run_machine(*options):
+    return subprocess.run([sys.executable, BENCH / 'machine', *options], capture_output=True, text=True, timeout=DEADLINE)
+
+
+def test_machine_without_gpus_says_what_it_leaves_out(tmp_path):
+    build = build_folder(tmp_path, local_threads='echo "$3 1000000 100.0 900"')
+    done = run_machine('--build', build, '--only', 'threads,gpu-peer,peer-rate', '--rounds', '2', '--save', tmp_path / 'goals.json')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'left out: gpu-peer: 0 of 1 GPU' in done.stdout and 'left out: peer-rate: peer_rate is not built' in done.stdout
+    document = json.loads((tmp_path / 'goals.json').read_text())
+    assert document['kind'] == 'goals' and document['machine']['cores'] == os.cpu_count() and not document['failures']
+    assert [one['section'] for one in document['sections']] == ['threads'] and len(document['left_out']) == 2
+    row = next(row for row in document['figures'] if row['what'] == 'local, 8 bytes, 1 thread, p99.9')
+    assert (row['figure'], row['unit'], row['goal']) == (0.9, 'us', '<= 1')
+    assert run_machine('--build', build, '--only', 'gpu-peer').returncode == 77
+
+
+def test_machine_cuts_sections_off(tmp_path):
+    pid = tmp_path / 'pid'
+    build = build_folder(tmp_path, local_threads=f'sleep 1000 & echo $! >{pid}; wait', peer_rate='echo wrong >&2; exit 3')
+    done = run_machine('--build', build, '--only', 'threads,peer-rate', '--limit', '2')
+    assert done.returncode == 1
+    assert 'failed: threads: cut off after' in done.stdout and 'failed: peer-rate:' in done.stdout
+    # The script may have had no time to begin.
+    end = time.monotonic() + DEADLINE
+    while pid.exists() and pid.read_text() and alive(int(pid.read_text())):
+        assert time.monotonic() < end, 'a child of the program still runs'
+        time.sleep(0.01)
+
+
+def alive(pid):
+    """True if the process runs; a zombie does not."""
+    try:
+        state = pathlib.Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in 'ZX'
+
+
+def test_machine_lists_and_chooses_sections(tmp_path):
+    done = run_machine('--list')
+    names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert done.returncode == 0 and len(names) == len(set(names))
+    for name in ('tcp', 'tcp-peers', 'tcp-encrypted', 'threads', 'peer-rate', 'stream-fanout', 'stream-in-place', 'workflow-tcp',
+                 'host-gpu', 'gpu-latency'):
+        assert name in names
+    for wrong in (['--only', 'cpu'], ['--skip', 'tcp,gpu'], ['--rounds', '0'], ['--limit', '0']):
+        done = run_machine(*wrong)
+        assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith('machine: error: ')
+
+
+def test_ceiling_prints_rows(tmp_path):
+    """The rows of `tcp_ceiling --json` and those of its table are the same."""
+    raw = tmp_path / 'raw'
+    raw.write_text('#!/bin/sh\necho \'{"bytes_per_second": 4000000000}\'\n')
+    command = tmp_path / 'command'
+    command.write_text('#!/bin/sh\necho \'{"results": [{"bytes_per_second": 3000000000, "cpu_percent": 90, '
+                       '"server_cpu_percent": null}]}\'\n')
+    for path in (raw, command):
+        path.chmod(0o755)
+    options = [sys.executable, BENCH / 'tcp_ceiling', '--raw', raw, '--command', command, '--sockets', '0,2', '--sizes', '1M']
+    text = subprocess.run(options, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    assert [line.split()[:5] for line in text.splitlines()[-2:]] == [[sockets, '1M', '4.00', '3.00', '0.75'] for sockets in
+                                                                     ('default', '2')]
+    rows = json.loads(subprocess.run([*options, '--json'], capture_output=True, text=True, timeout=DEADLINE, check=True).stdout)
+    assert rows == [{'sockets': sockets, 'size': '1M', 'ceiling': 4e9, 'bytes_per_second': 3e9, 'ratio': 0.75,
+                     'seconds_per_gigabyte': 0.3} for sockets in (0, 2)]
+    raw.write_text('#!/bin/sh\necho \'{"bytes_per_second": 0}\'\n')
+    done = subprocess.run(options, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 1 and 'allow more --seconds' in done.stderr

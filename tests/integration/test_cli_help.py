@@ -129,6 +129,8 @@ def test_help_refers_to_the_shared_options(command):
 def test_help_fits_a_terminal(command):
     shown = shown_by(*command, *([] if command[0] == 'help' else ['--help']))
     assert max(map(len, shown.splitlines())) <= COLUMNS
+    # A text that just fits leaves a row of spaces behind it.
+    assert not re.search(' $', shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize('command', COMMANDS)

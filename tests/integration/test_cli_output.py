@@ -3,10 +3,11 @@
 import contextlib
 import json
 import pathlib
+import re
 import subprocess
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, content, environment, run, serving, write
+from cli_support import DEADLINE, PEERLANE, content, environment, run, serving, shown_in, write
 from stream_support import publishing
 
 
@@ -153,3 +154,21 @@ def test_closed_standard_input_is_no_empty_file(tmp_path):
         done = subprocess.run(['sh', '-c', 'exec "$0" "$@" <&-', PEERLANE, 'put', server.address, '-', '--as', 'new'],
                               stderr=subprocess.PIPE, text=True, timeout=DEADLINE, env=environment())
     assert done.returncode == 1 and 'Bad file descriptor' in done.stderr and not (tmp_path / 'inbox/new').exists()
+
+
+def test_rows_on_a_terminal_end_between_words(tmp_path):
+    """Messages, and the lines above a table, end their rows between words; an id and a command between backticks stay whole."""
+    refused = ['list', '127.0.0.1:1']
+    rows = shown_in(80, *refused, expect=1, errors=True)
+    assert len(rows) == 3 and '[CONNECT-REFUSED]' in rows[1] and max(map(len, rows)) <= 80
+    assert rows[1].startswith('    ') and rows[2].startswith('  hint: ')
+    whole = run(*refused, expect=1).stderr
+    assert ' '.join(row.strip() for row in rows) == ' '.join(line.strip() for line in whole.splitlines())
+    assert shown_in(200, *refused, expect=1, errors=True) == whole.splitlines()
+    write(tmp_path / 'key', b'0123456789abcdef').chmod(0o644)
+    rows = shown_in(40, 'list', '--key', tmp_path / 'key', '127.0.0.1:1', expect=1, errors=True)
+    assert any(f'`chmod o= {tmp_path}/key`' in row for row in rows)
+    rows = shown_in(60, 'bench', '--size', '1K', '--duration', '0.01')
+    table = next(number for number, row in enumerate(rows) if row.lstrip().startswith('SIZE'))
+    assert rows[0].startswith('write bandwidth over local, direct (') and max(len(row) for row in rows[:2]) <= 60
+    assert re.match(r'  \S', rows[1]) and table > 2

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """publish, streams and subscribe: frames, their first one, losses, ends, and wrong usage."""
-import fcntl
 import json
 import os
 import pty
@@ -8,14 +7,12 @@ import re
 import select
 import signal
 import socket
-import struct
 import subprocess
-import termios
 import time
 
 import pytest
-from cli_support import (DEADLINE, PEERLANE, environment, free_port, make_key, read_terminal, run, run_json, serving, start,
-                         write)
+from cli_support import (DEADLINE, PEERLANE, environment, free_port, make_key, read_terminal, run, run_json, serving, shown_in,
+                         start, write)
 from stream_support import Proxy, pattern, publishing
 
 FRAME = 1000
@@ -283,17 +280,6 @@ def test_unknown_stream_and_forbidden_block(tmp_path):
         assert '[STREAM-NO-BLOCK]' in done.stderr and '--allow-block' in done.stderr
         done = run('subscribe', publisher.address, 'cam0', '--memory-limit', '1K', expect=1)
         assert '[STREAM-MEMORY]' in done.stderr and '--memory-limit' in done.stderr
-
-
-def shown_in(columns, *arguments):
-    """Lines that a command shows on a terminal of this width."""
-    main, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 25, columns, 0, 0))
-    process = subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=terminal, stderr=subprocess.DEVNULL, env=environment())
-    os.close(terminal)
-    shown = read_terminal(main).decode().splitlines()
-    assert process.wait(timeout=DEADLINE) == 0
-    return shown
 
 
 def test_results_on_a_terminal_end_their_rows_between_words(tmp_path):

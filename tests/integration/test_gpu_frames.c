@@ -104,6 +104,7 @@ static void rig_open(struct rig *rig, const struct setting *setting, const char 
 	options.metadata_bytes = 8;
 	options.loans = LOANS;
 	options.allow_block = true;
+	options.patience = UINT64_MAX;
 	options.memory = memory;
 	check_ok(pl_publisher_open(rig->environment.far, "gpu0", &options, &rig->publisher, &error), &error);
 }

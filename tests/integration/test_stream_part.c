@@ -48,6 +48,7 @@ static void part_publisher_open(struct part_rig *rig, uint64_t first)
 	options.slot_bytes = SLOT;
 	options.slots = SLOTS;
 	options.allow_block = true;
+	options.patience = UINT64_MAX;
 	options.first = first;
 	options.layout = (struct pl_layout){ PL_ELEMENT_UINT, 8, 1, 1, { 100 } };
 	check_ok(pl_publisher_open(rig->environment.far, "cam0", &options, &rig->publisher, &error), &error);

@@ -189,6 +189,7 @@ static void test_order(void *argument)
 	struct rig rig;
 
 	publisher.allow_block = true;
+	publisher.patience = UINT64_MAX;
 	rig_open(&rig, argument, &publisher);
 	options.overflow = PL_OVERFLOW_BLOCK;
 	rig_subscribe(&rig, &options);

@@ -306,6 +306,7 @@ static void close_without_messages(struct scenario_environment *environment)
 {
 	struct silent silent;
 	struct pl_error error;
+	uint64_t limit;
 
 	silent_open(environment, &silent, silent_size(environment));
 	for (unsigned i = 0; i < 2; i++) {
@@ -316,8 +317,10 @@ static void close_without_messages(struct scenario_environment *environment)
 	pl_engine_lock(silent.near_peer->home);
 	full_channel_fill(silent.near_peer);
 	pl_engine_unlock(silent.near_peer->home);
-	pl_peer_send_last(silent.near_peer, pl_now() + AMPLE_TIME);
-	/* A wait would have ended with the connection, whose kernel waits for acknowledgements for a shorter time. */
+	limit = pl_now() + AMPLE_TIME;
+	pl_peer_send_last(silent.near_peer, limit);
+	/* A wait would have lasted until its limit. */
+	check(pl_now() < limit);
 	check_number(atomic_load(&silent.near_peer->state), PL_PEER_UP);
 	check(!atomic_load(&silent.near_peer->ending));
 	silent_close(&silent);

@@ -28,6 +28,7 @@ static void ends_open(struct scenario_environment *environment, struct ends *end
 	options.slots = SLOTS;
 	options.metadata_bytes = 8;
 	options.allow_block = true;
+	options.patience = UINT64_MAX;
 	check_ok(pl_publisher_open(environment->far, "frames", &options, &ends->publisher, &error), &error);
 }
 

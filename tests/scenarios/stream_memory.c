@@ -104,6 +104,7 @@ static void counted_open(struct scenario_environment *environment, struct counte
 	options.slots = SLOTS;
 	options.subscribers = SUBSCRIBERS;
 	options.allow_block = true;
+	options.patience = UINT64_MAX;
 	check_ok(pl_publisher_open(counted->far, "frames", &options, &counted->publisher, &error), &error);
 }
 

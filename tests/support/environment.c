@@ -28,6 +28,8 @@ struct pl_options setting_options(const struct setting *setting)
 	options.narrow_grants = narrow_grants ? PL_ON : PL_OFF;
 	options.connect_timeout = connect_time ? connect_time : AMPLE_TIME;
 	options.operation_timeout = 2 * AMPLE_TIME;
+	/* The kernel ends a connection whose other end has had no room for so long. Ends that a test leaves so stay connected. */
+	options.keepalive = 3600 * SECOND;
 	options.poll_time = poll_time;
 	options.rails = rail_limit;
 	if (setting->key) {

@@ -135,28 +135,10 @@ static bool near_lane_is_stuck(const struct stalled *rig)
 	       !work_is_listed(rig);
 }
 
-/* The kernel ends a connection whose other end has had no room for as long as `keepalive`. */
-static void pair_open_patient(struct pair *pair)
-{
-	struct scenario_environment *environment = &pair->environment;
-	struct pl_options options = setting_options(&setting);
-
-	*environment = (struct scenario_environment){ .setting = &setting };
-	options.keepalive = 3600 * SECOND;
-	environment->near = context_open_with(&options);
-	environment->far = context_open_with(&options);
-	environment->listener = listener_open(&setting, environment->far, environment->address);
-	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
-		     &environment->far_peer);
-	buffer_open(&pair->near, environment->near, LARGE, PL_ACCESS_LOCAL);
-	buffer_open(&pair->far, environment->far, LARGE, PL_ACCESS_ALL);
-	pair->remote = share(environment, pair->far.region, environment->near_peer, NULL);
-}
-
 static void rig_widen(struct stalled *rig)
 {
 	rig->count = 0;
-	pair_open_patient(&rig->pair);
+	pair_open(&rig->pair, &setting, LARGE);
 	rig->near = tcp_endpoint_of(rig->pair.environment.near_peer->endpoint);
 	/* The first large write opens all lanes. */
 	while (atomic_load(&rig->near->bulk_lanes) != (1u << STALLED | 1u << IDLE))

@@ -257,6 +257,8 @@ static void test_preamble(void **state)
 	assert_int_equal(length_of(1, 0, 1), -EINVAL);
 	assert_int_equal(length_of(2, 0, NPY_HEADER_MAX - 12), NPY_HEADER_MAX);
 	assert_int_equal(length_of(2, 0, NPY_HEADER_MAX - 11), -EINVAL);
+	assert_int_equal(length_of(2, 0, 1u << 16), -EINVAL);
+	assert_int_equal(length_of(3, 0, 1u << 24), -EINVAL);
 	/* A file that ends within its preamble. */
 	bytes[5] = 'Y';
 	assert_int_equal(npy_parse(bytes, 11, "array.npy", &header, &error), -EINVAL);
@@ -290,6 +292,23 @@ static void test_written(void **state)
 	assert_int_equal(header.layout.code, PL_ELEMENT_FLOAT);
 }
 
+/* The bytes of a header, which end as in a file of NumPy. */
+static void test_written_bytes(void **state)
+{
+	static const char begin[] = "\x93NUMPY\x01\0\x76\x01"
+				    "{'descr': '|u1', 'fortran_order': False, 'shape': (7, 4,), } ";
+	const struct pl_layout frame = { PL_ELEMENT_UINT, 8, 1, 1, { 4 } };
+	char bytes[NPY_HEADER_WRITTEN];
+	struct pl_error error;
+
+	(void)state;
+	assert_int_equal(npy_format(&frame, 7, bytes, &error), 0);
+	assert_memory_equal(bytes, begin, sizeof(begin) - 1);
+	for (size_t i = sizeof(begin) - 1; i < sizeof(bytes) - 1; i++)
+		assert_int_equal(bytes[i], ' ');
+	assert_int_equal(bytes[sizeof(bytes) - 1], '\n');
+}
+
 static void test_unwritten(void **state)
 {
 	static const struct pl_layout layouts[] = {
@@ -312,9 +331,10 @@ static void test_unwritten(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_right),   cmocka_unit_test(test_dicts),   cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_reasons), cmocka_unit_test(test_written), cmocka_unit_test(test_unwritten),
-		cmocka_unit_test(test_types),   cmocka_unit_test(test_shapes),  cmocka_unit_test(test_preamble),
+		cmocka_unit_test(test_right),         cmocka_unit_test(test_dicts),   cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_reasons),       cmocka_unit_test(test_written), cmocka_unit_test(test_unwritten),
+		cmocka_unit_test(test_types),         cmocka_unit_test(test_shapes),  cmocka_unit_test(test_preamble),
+		cmocka_unit_test(test_written_bytes),
 	};
 
 	return cmocka_run_group_tests_name("npy", tests, open_bytes, NULL);

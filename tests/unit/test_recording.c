@@ -141,6 +141,76 @@ static void test_whole(void **state)
 	recording_close(&reader);
 }
 
+/* A payload that is read and digested in several pieces. */
+static void test_large_payload(void **state)
+{
+	enum { LENGTH = 200000 };
+	static uint8_t payload[LENGTH], got[LENGTH + 1];
+	struct recording_header large = header;
+	struct recording_frame frame = { .sequence = 1, .length = LENGTH };
+	struct recording_reader reader;
+	struct recording_writer writer;
+	struct pl_error error;
+	int fd;
+
+	(void)state;
+	large.slot_bytes = LENGTH;
+	for (unsigned i = 0; i < LENGTH; i++)
+		payload[i] = (uint8_t)(i * 2654435761u >> 24);
+	assert_int_equal(recording_create(&writer, path, true, &large, &error), 0);
+	assert_int_equal(recording_append(&writer, &frame, payload, &error), 0);
+	assert_int_equal(recording_finish(&writer, RECORDING_COUNT, &accounts, &error), 0);
+	assert_int_equal(recording_open(&reader, path, &error), 0);
+	assert_int_equal(recording_next(&reader, &frame, &error), 1);
+	got[LENGTH] = 7;
+	assert_int_equal(recording_read(&reader, &frame, got, &error), 0);
+	assert_memory_equal(got, payload, LENGTH);
+	assert_int_equal(got[LENGTH], 7);
+	assert_int_equal(recording_read(&reader, &frame, NULL, &error), 0);
+	/* Damage in the last piece. */
+	fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, &payload[0], 1, (off_t)reader.payload + LENGTH - 1), 1);
+	close(fd);
+	assert_true(payload[0] != payload[LENGTH - 1]);
+	assert_int_equal(recording_read(&reader, &frame, got, &error), -EBADMSG);
+	assert_string_equal(error.id, "RECORDING-DAMAGED");
+	recording_close(&reader);
+}
+
+/* An index with one entry more than the writer's buffer. */
+static void test_long_index(void **state)
+{
+	const unsigned count = 4097;
+	struct recording_frame frame = { .sequence = 0 };
+	struct recording_reader reader;
+	struct recording_writer writer;
+	struct recording_entry entry;
+	struct pl_error error;
+
+	(void)state;
+	assert_int_equal(recording_create(&writer, path, true, &header, &error), 0);
+	for (frame.sequence = 0; frame.sequence < count; frame.sequence++)
+		assert_int_equal(recording_append(&writer, &frame, "", &error), 0);
+	assert_int_equal(recording_finish(&writer, RECORDING_COUNT, &accounts, &error), 0);
+	assert_int_equal(recording_open(&reader, path, &error), 0);
+	assert_true(reader.indexed);
+	assert_int_equal(reader.summary.frames, count);
+	for (unsigned i = count - 2; i < count; i++) {
+		assert_int_equal(recording_entry(&reader, i, &entry, &error), 0);
+		assert_true(entry.sequence == i && entry.offset == (i + 1) * RECORDING_PAGE);
+	}
+	recording_close(&reader);
+}
+
+/* Returns the bytes of a file behind the pages of its last whole frame. */
+static uint64_t bytes_behind(uint64_t size, const uint64_t *ends, unsigned whole)
+{
+	uint64_t end =
+		whole ? (ends[whole - 1] + RECORDING_PAGE - 1) / RECORDING_PAGE * RECORDING_PAGE : RECORDING_PAGE;
+
+	return size > end ? size - end : 0;
+}
+
 /* Each whole frame of a file that was cut at any byte reads back. No cut makes another frame. */
 static void test_cuts(void **state)
 {
@@ -165,6 +235,7 @@ static void test_cuts(void **state)
 			assert_int_equal(recording_open(&reader, path, &error), 0);
 			assert_false(reader.indexed);
 			assert_int_equal(reader.summary.frames, whole);
+			assert_int_equal(reader.rest, bytes_behind(size, ends, whole));
 			assert_int_equal(read_frames(&reader), whole);
 			recording_close(&reader);
 		}
@@ -297,10 +368,17 @@ static void test_targets(void **state)
 	recording_close(&reader);
 	assert_true(recording_create(&writer, "/dev/null", true, &header, &error) < 0);
 	assert_string_equal(error.id, "FILE-KIND");
-	assert_true(recording_create(&writer, "/nonexistent/x", true, &header, &error) < 0);
+	assert_int_equal(recording_create(&writer, "/nonexistent/x", true, &header, &error), -ENOENT);
+	assert_int_equal(recording_create(&writer, "/nonexistent/x", false, &header, &error), -ENOENT);
 	assert_true(recording_open(&reader, "/dev/zero", &error) < 0);
 	assert_string_equal(error.id, "RECORDING");
 	assert_true(recording_open(&reader, "/nonexistent", &error) < 0);
+	/* A page of zeros. */
+	assert_int_equal(truncate(path, 0), 0);
+	assert_int_equal(truncate(path, RECORDING_PAGE), 0);
+	assert_int_equal(recording_open(&reader, path, &error), -EBADMSG);
+	assert_string_equal(error.id, "RECORDING");
+	assert_int_equal(reader.fd, -1);
 }
 
 static void refuse_header(struct recording_header bad)
@@ -404,9 +482,10 @@ static void test_index(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_index),   cmocka_unit_test(test_whole),   cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_killed),  cmocka_unit_test(test_damage),  cmocka_unit_test(test_full),
-		cmocka_unit_test(test_targets), cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_index),      cmocka_unit_test(test_whole),   cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_killed),     cmocka_unit_test(test_damage),  cmocka_unit_test(test_full),
+		cmocka_unit_test(test_targets),    cmocka_unit_test(test_hostile), cmocka_unit_test(test_large_payload),
+		cmocka_unit_test(test_long_index),
 	};
 	int fd = mkstemp(path);
 

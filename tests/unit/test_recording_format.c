@@ -100,6 +100,52 @@ static void test_header(void **state)
 		assert_int_equal(decode_header(&right[i]), 0);
 }
 
+/* The bytes of a header, and the longest texts. */
+static void test_header_bytes(void **state)
+{
+	static const uint8_t golden[80] = {
+		'P',         'L',
+		'R',         'E',
+		'C',         'O',
+		'R',         'D',
+		1,           0,
+		0,           0,
+		0,           0x10,
+		0,           0,
+		[16] = 7,    [31] = 9,
+		[32] = 1,    [39] = 2,
+		[40] = 3,    [47] = 4,
+		[48] = 0x28, [49] = 0x23,
+		[56] = 8,    [60] = METADATA,
+		[64] = 1,    [65] = 16,
+		[66] = 2,    [67] = 1,
+		[68] = 1,    [72] = 5,
+	};
+	struct recording_header other = { .instance = { 7, [15] = 9 },
+					  .created = 1 | 2ull << 56,
+					  .recorded = 3 | 4ull << 56,
+					  .slot_bytes = SLOT,
+					  .slots = 8,
+					  .metadata_bytes = METADATA,
+					  .layout = { 1, 16, 258, 1, { 5 } } },
+				decoded;
+	uint8_t page[RECORDING_PAGE];
+
+	(void)state;
+	memset(other.content_type, 'c', PL_CONTENT_TYPE_SIZE - 1);
+	memset(other.name, 'n', PL_STREAM_NAME_SIZE - 1);
+	recording_header_encode(&other, page);
+	assert_memory_equal(page, golden, sizeof(golden));
+	assert_string_equal((char *)page + 136, other.content_type);
+	assert_string_equal((char *)page + 200, other.name);
+	assert_int_equal(recording_header_decode(page, &decoded), 0);
+	assert_memory_equal(decoded.instance, other.instance, sizeof(other.instance));
+	assert_true(decoded.created == other.created && decoded.recorded == other.recorded);
+	assert_int_equal(decoded.layout.lanes, 258);
+	assert_string_equal(decoded.content_type, other.content_type);
+	assert_string_equal(decoded.name, other.name);
+}
+
 /* A text that fills its bytes has no end, and an empty layout fits a slot of one byte. */
 static void test_header_ends(void **state)
 {
@@ -418,11 +464,12 @@ static void test_gaps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_header),      cmocka_unit_test(test_header_ends),
-		cmocka_unit_test(test_frame),       cmocka_unit_test(test_summary),
-		cmocka_unit_test(test_trailer),     cmocka_unit_test(test_digests),
-		cmocka_unit_test(test_wrong_index), cmocka_unit_test(test_wrong_heads),
-		cmocka_unit_test(test_no_frames),   cmocka_unit_test(test_gaps),
+		cmocka_unit_test(test_header),       cmocka_unit_test(test_header_ends),
+		cmocka_unit_test(test_frame),        cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_trailer),      cmocka_unit_test(test_digests),
+		cmocka_unit_test(test_wrong_index),  cmocka_unit_test(test_wrong_heads),
+		cmocka_unit_test(test_no_frames),    cmocka_unit_test(test_gaps),
+		cmocka_unit_test(test_header_bytes),
 	};
 
 	return cmocka_run_group_tests_name("recording format", tests, NULL, NULL);

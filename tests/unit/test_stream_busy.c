@@ -419,7 +419,8 @@ static void test_many_loans(void *argument)
 	for (unsigned i = 0; i < SLOTS - 1; i++) {
 		check_ok(pl_frame_publish(loans[i], &options, &error), &error);
 		take_frame(&rig, i);
-		progress_much(&rig);
+		/* The subscriber reports the slot although no loan waits for it. */
+		progress_until(&rig.environment, rig.subscription->taken > i);
 		check_ok(pl_publisher_loan(rig.publisher, 0, &loans[i], &error), &error);
 	}
 	rig_close(&rig);

@@ -118,6 +118,8 @@ static void test_listed(void **state)
 	message.listed.count = PL_STREAM_LISTED_MAX + 1;
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 	message.listed.count = 1;
+	message.listed.entries[0].claimed = 7;
+	assert_int_equal(encode(&message, buffer), 16 + 150);
 	message.listed.entries[0].claimed = 6; /* less than published */
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 	message.listed.entries[0] = sample_entry();
@@ -389,12 +391,102 @@ static void test_refusals(void **state)
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 }
 
+/* States, counts and lengths at their limits, and just beyond them. */
+static void test_announce_limits(void **state)
+{
+	static uint8_t frames[PL_STREAM_ANNOUNCE_MAX + 1];
+	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE }, decoded;
+	uint8_t buffer[BODY_MAX];
+
+	(void)state;
+	message.announce.claimed = message.announce.published = 1;
+	message.announce.count = 1;
+	message.announce.frames = frames;
+	message.announce.frames_length = 128;
+	for (unsigned value = 0; value <= PL_STREAM_FAILED + 1; value++) {
+		message.announce.state = (enum pl_stream_state)value;
+		assert_int_equal(encode(&message, buffer),
+				 value >= PL_STREAM_LIVE && value <= PL_STREAM_FAILED ? 38 + 128 : -EINVAL);
+	}
+	message.announce.state = PL_STREAM_LIVE;
+	assert_int_equal(encode(&message, buffer), 38 + 128);
+	assert_int_equal(pl_stream_message_decode(buffer, 38 + 128, &decoded), 0);
+	assert_int_equal(pl_stream_message_decode(buffer, 38 + 127, &decoded), -EPROTO);
+	/* Metadata of 3,968 bytes. */
+	frames[40] = 0x80;
+	frames[41] = 0x0f;
+	message.announce.frames_length = PL_STREAM_ANNOUNCE_MAX;
+	assert_int_equal(encode(&message, buffer), 38 + PL_STREAM_ANNOUNCE_MAX);
+	frames[40]++;
+	message.announce.frames_length++;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+}
+
+static void test_push_limits(void **state)
+{
+	static uint8_t frame[PL_STREAM_ANNOUNCE_MAX + 1];
+	struct pl_stream_message message = { .type = PL_STREAM_PUSHED }, decoded;
+	uint8_t buffer[BODY_MAX];
+
+	(void)state;
+	message.pushed.next = message.pushed.published = 1;
+	message.pushed.frame = frame;
+	message.pushed.frame_length = 128;
+	assert_int_equal(encode(&message, buffer), -EINVAL); /* no state */
+	message.pushed.state = PL_STREAM_FAILED;
+	assert_int_equal(encode(&message, buffer), 62 + 128);
+	message.pushed.next = 0; /* there is no sequence before it */
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.pushed.next = 1;
+	frame[40] = 0x80;
+	frame[41] = 0x0f;
+	message.pushed.frame_length = PL_STREAM_ANNOUNCE_MAX;
+	assert_int_equal(encode(&message, buffer), 62 + PL_STREAM_ANNOUNCE_MAX);
+	frame[40]++;
+	message.pushed.frame_length++;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS };
+	message.slots.count = PL_STREAM_PUSH_SLOTS_MAX;
+	assert_int_equal(encode(&message, buffer), 21 + PL_TOKEN_SIZE);
+	message = (struct pl_stream_message){ .type = PL_STREAM_CREDIT };
+	message.credit.count = PL_STREAM_CREDIT_MAX;
+	assert_int_equal(encode(&message, buffer), 93 + 4 * PL_STREAM_CREDIT_MAX);
+	assert_int_equal(pl_stream_message_decode(buffer, 93 + 4 * PL_STREAM_CREDIT_MAX, &decoded), 0);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE };
+	message.subscribe.every = 1;
+	message.subscribe.push = true;
+	assert_int_equal(encode(&message, buffer), 48);
+	assert_int_equal(pl_stream_message_decode(buffer, 48, &decoded), 0);
+	assert_true(decoded.subscribe.push && decoded.subscribe.overflow == PL_OVERFLOW_DROP_OLDEST);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED };
+	message.subscribed.status = PL_SUBSCRIBE_END;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+}
+
+/* A body without one of its reserved zeros, and one that ends within the fields of all messages. */
+static void test_beginnings(void **state)
+{
+	struct pl_stream_message decoded;
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		uint8_t body[8] = { PL_STREAM_CLOSED };
+
+		body[i] += i != 0;
+		assert_int_equal(pl_stream_message_decode(body, sizeof(body), &decoded), i ? -EPROTO : 0);
+		assert_int_equal(pl_stream_message_decode(body, sizeof(body) - 1 - i, &decoded), -EPROTO);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),   cmocka_unit_test(test_announce),
-		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals), cmocka_unit_test(test_prepare),
-		cmocka_unit_test(test_push),     cmocka_unit_test(test_tokens),   cmocka_unit_test(test_entry_bits),
+		cmocka_unit_test(test_golden),      cmocka_unit_test(test_listed),
+		cmocka_unit_test(test_announce),    cmocka_unit_test(test_accounts),
+		cmocka_unit_test(test_refusals),    cmocka_unit_test(test_prepare),
+		cmocka_unit_test(test_push),        cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_entry_bits),  cmocka_unit_test(test_announce_limits),
+		cmocka_unit_test(test_push_limits), cmocka_unit_test(test_beginnings),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

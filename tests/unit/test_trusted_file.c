@@ -40,9 +40,12 @@ static int leave_folder(void **state)
 static void write_file(const char *path, size_t size, mode_t mode, uid_t owner)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	char *letters = malloc(size + 1);
 
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	assert_true(fd >= 0 && letters);
+	memset(letters, 'a', size);
+	assert_int_equal(write(fd, letters, size), size);
+	free(letters);
 	assert_int_equal(fchmod(fd, mode), 0);
 	if (owner != geteuid())
 		assert_int_equal(fchown(fd, owner, (gid_t)-1), 0);
@@ -60,7 +63,7 @@ static int read_status(const char *path, bool secret)
 	if (rc == 0)
 		assert_int_equal(text[length], 0);
 	else
-		assert_string_equal(error.id, rc == -EACCES ? "FILE-UNSAFE" : "SYSTEM");
+		assert_string_equal(error.id, rc == -EACCES ? "FILE-UNSAFE" : rc == -EINVAL ? "FILE-TEXT" : "SYSTEM");
 	pl_free(&pl_system_allocator, text);
 	return rc;
 }
@@ -96,6 +99,23 @@ static void test_file_sizes(void **state)
 	assert_int_equal(read_status("file", true), -EFBIG);
 	assert_int_equal(read_status("missing", true), -ENOENT);
 	assert_int_equal(read_status(".", true), -EACCES);
+}
+
+/* Lines behind a byte 0 would be ignored, also one that revokes an identity. */
+static void test_byte_zero(void **state)
+{
+	static const off_t places[] = { 0, 5, 9 };
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(places); i++) {
+		int fd;
+
+		write_file("file", 10, 0600, geteuid());
+		fd = open("file", O_WRONLY);
+		assert_true(fd >= 0 && pwrite(fd, "", 1, places[i]) == 1);
+		close(fd);
+		assert_int_equal(read_status("file", false), -EINVAL);
+	}
 }
 
 static void test_folder_modes(void **state)
@@ -152,9 +172,8 @@ static void test_owners(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_file_modes),
-		cmocka_unit_test(test_file_sizes),
-		cmocka_unit_test(test_folder_modes),
+		cmocka_unit_test(test_file_modes), cmocka_unit_test(test_file_sizes),
+		cmocka_unit_test(test_byte_zero),  cmocka_unit_test(test_folder_modes),
 		cmocka_unit_test(test_owners),
 	};
 

@@ -82,17 +82,19 @@ static void print_bench_header(const struct bench_options *options, const struct
 {
 	const struct bench_row *row = &report->rows[report->count - 1];
 	const struct bench_plan *plan = &row->plan;
+	struct wrap_line line = { 0 };
 
-	printf("%s %s over %s", plan->operation->name,
-	       plan->operation->scattered ? "requests"
-	       : plan->latency            ? "latency"
-					  : "bandwidth",
-	       row->sample.fabric ? row->sample.fabric : report->servers[0].info.fabric);
+	wrap_line_add(&line, "%s %s over %s", plan->operation->name,
+		      plan->operation->scattered ? "requests"
+		      : plan->latency            ? "latency"
+						 : "bandwidth",
+		      row->sample.fabric ? row->sample.fabric : report->servers[0].info.fabric);
 	if (row->sample.kind)
-		printf(", %s", cli_route_name(row->sample.route));
+		wrap_line_add(&line, ", %s", cli_route_name(row->sample.route));
 	if (row->sample.reason && row->sample.reason[0])
-		printf(" (%s)", row->sample.reason);
-	printf("\nwith %s", report->servers[0].info.address);
+		wrap_line_add(&line, " (%s)", row->sample.reason);
+	wrap_line_print(&line, stdout);
+	printf("with %s", report->servers[0].info.address);
 	for (uint32_t i = 1; i < report->server_count; i++)
 		printf(", %s", report->servers[i].info.address);
 	printf("%s%s, ", report->servers[0].info.same_host ? ", the same host" : "",
@@ -294,15 +296,22 @@ static void print_bench_cost(const struct bench_report *report)
 	}
 }
 
+static void print_unknown(const char *value, const char *reason)
+{
+	struct wrap_line line = { 0 };
+
+	if (!reason[0])
+		return;
+	wrap_line_add(&line, "%s UNKNOWN: %s", value, reason);
+	wrap_line_print(&line, stdout);
+}
+
 /* Prints missing values before the table, as scripts read the table from the end of the output. */
 static void print_unreadable_counters(const struct bench_cost *cost, const struct card_watch *cards)
 {
-	if (cost->no_cycles[0])
-		printf("cycles UNKNOWN: %s\n", cost->no_cycles);
-	if (cost->no_joules[0])
-		printf("joules UNKNOWN: %s\n", cost->no_joules);
-	if (cards->unreadable[0])
-		printf("card counters UNKNOWN: %s\n", cards->unreadable);
+	print_unknown("cycles", cost->no_cycles);
+	print_unknown("joules", cost->no_joules);
+	print_unknown("card counters", cards->unreadable);
 }
 
 static void print_card_troubles(const struct bench_report *report)

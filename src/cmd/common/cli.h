@@ -255,6 +255,12 @@ unsigned wrap_width(void);
  */
 void wrap_print(const char *words, unsigned at, unsigned indent);
 
+/*
+ * Copies a line of text.  If the file is a terminal, rows of its width end between words, and further rows begin with
+ * `indent` spaces.  Commands between backticks stay whole.  Returns the bytes; a text that is too long is cut.
+ */
+size_t wrap_rows(char *to, size_t size, const char *text, FILE *for_file, unsigned indent);
+
 /* Line of results, for programs that read lines: only terminals get it in several rows. */
 struct wrap_line {
 	char text[1024];

@@ -137,6 +137,7 @@ int cli_fail_as(struct pl_error *error, const char *id)
 /* Levels of syslog(3). */
 #define LEVEL_ERROR 3
 #define LEVEL_WARNING 4
+#define MESSAGE_INDENT 4 /* of the further rows of a line; a hint begins with two spaces */
 
 /*
  * Prints a message of one or more lines to standard error, in one write.  Each line has its level if the lines go to the
@@ -144,19 +145,22 @@ int cli_fail_as(struct pl_error *error, const char *id)
  */
 static void print_message(int level, const char *kind, char *text)
 {
-	char output[2 * sizeof(struct pl_error)], prefix[8] = "";
+	char output[3 * sizeof(struct pl_error)], whole[sizeof(output) / 2], prefix[8] = "";
 	size_t used = 0;
 
 	if (systemd_journal())
 		snprintf(prefix, sizeof(prefix), "<%d>", level);
 	cli_printable(text, true);
-	for (char *line = text; line; kind = "") {
+	/* Leaves room for the newline, and for a byte of the next line. */
+	for (char *line = text; line && used + 2 < sizeof(output); kind = "") {
 		char *end = strchr(line, '\n');
 
 		if (end)
 			*end++ = '\0';
-		used += (size_t)snprintf(output + used, sizeof(output) - used, "%s%s%s\n", prefix, kind, line);
-		used = CLI_MIN(used, sizeof(output) - 1);
+		snprintf(whole, sizeof(whole), "%s%s%s", prefix, kind, line);
+		used += wrap_rows(output + used, sizeof(output) - used - 1, whole, stderr, MESSAGE_INDENT);
+		output[used++] = '\n';
+		output[used] = '\0';
 		line = end;
 	}
 	fputs(output, stderr);

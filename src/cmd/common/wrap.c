@@ -69,27 +69,45 @@ void wrap_line_add(struct wrap_line *line, const char *format, ...)
 		line->length += CLI_MIN((size_t)added, left - 1);
 }
 
+/* Returns the bytes of the first word.  A command between backticks is one word, so that it can be copied as a whole. */
+static size_t word_bytes(const char *text)
+{
+	bool quoted = false;
+	size_t bytes = 0;
+
+	for (; text[bytes] && (quoted || text[bytes] != ' '); bytes++)
+		quoted ^= text[bytes] == '`';
+	return bytes;
+}
+
 /* Returns the number of bytes that fit into a row, up to a space, or those of the first word. */
 static size_t fitting_bytes(const char *text, size_t columns)
 {
-	size_t fit = strcspn(text, " "), next = fit;
+	size_t fit = word_bytes(text), next = fit;
 
-	while (text[fit] && (next = fit + 1 + strcspn(text + fit + 1, " ")) <= columns)
+	while (text[fit] && (next = fit + 1 + word_bytes(text + fit + 1)) <= columns)
 		fit = next;
 	return fit;
 }
 
+size_t wrap_rows(char *to, size_t size, const char *text, FILE *for_file, unsigned indent)
+{
+	const unsigned width = terminal_width(fileno(for_file));
+	size_t fit = width ? fitting_bytes(text, width) : strlen(text), used;
+
+	used = (size_t)snprintf(to, size, "%.*s", (int)fit, text);
+	for (text += fit; *text && used < size; text += fit) {
+		fit = fitting_bytes(++text, width - indent);
+		used += (size_t)snprintf(to + used, size - used, "\n%*s%.*s", (int)indent, "", (int)fit, text);
+	}
+	return used < size ? used : size - 1;
+}
+
 void wrap_line_print(struct wrap_line *line, FILE *to)
 {
-	const unsigned width = terminal_width(fileno(to));
-	const char *text = line->text;
-	size_t fit = width ? fitting_bytes(text, width) : line->length;
+	char rows[2 * sizeof(line->text)];
 
-	fprintf(to, "%.*s", (int)fit, text);
-	for (text += fit; *text; text += fit) {
-		fit = fitting_bytes(++text, width - WRAP_INDENT);
-		fprintf(to, "\n%*s%.*s", WRAP_INDENT, "", (int)fit, text);
-	}
-	fputc('\n', to);
+	wrap_rows(rows, sizeof(rows), line->text, to, WRAP_INDENT);
+	fprintf(to, "%s\n", rows);
 	line->length = 0;
 }

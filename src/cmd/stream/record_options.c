@@ -116,7 +116,7 @@ static const struct argp_option record_options[] = {
 	  "While the queue is full, drop its oldest frame (drop-oldest), leave new ones (drop-newest), or let the "
 	  "publisher wait (block) (default: drop-oldest)",
 	  1 },
-	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 1 },
+	{ "queue", OPTION_QUEUE, "N", 0, "Fetch 1 to 4096 frames ahead (default: 4)", 1 },
 	{ "push", OPTION_PUSH, NULL, 0,
 	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 1 },
 	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 1 },

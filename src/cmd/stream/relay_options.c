@@ -133,7 +133,7 @@ static const struct argp_option relay_options[] = {
 	  2 },
 	{ "overflow", OPTION_OVERFLOW, "CHOICE", 0,
 	  "While the queue is full: drop-oldest, drop-newest or block (default: drop-oldest)", 2 },
-	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 2 },
+	{ "queue", OPTION_QUEUE, "N", 0, "Fetch 1 to 4096 frames ahead (default: 4)", 2 },
 	{ "push", OPTION_PUSH, NULL, 0,
 	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 2 },
 	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 2 },

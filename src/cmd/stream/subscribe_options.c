@@ -152,7 +152,7 @@ static const struct argp_option subscribe_options[] = {
 	  "publisher "
 	  "wait (block) (default: drop-oldest)",
 	  1 },
-	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 1 },
+	{ "queue", OPTION_QUEUE, "N", 0, "Fetch 1 to 4096 frames ahead (default: 4)", 1 },
 	{ "every", OPTION_EVERY, "N", 0, "Take only the first of each N frames", 1 },
 	{ "count", OPTION_COUNT, "N", 0, "Exit after N frames", 1 },
 	{ "memory", OPTION_MEMORY, "KIND", 0,

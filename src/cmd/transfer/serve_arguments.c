@@ -206,7 +206,7 @@ static const struct argp_option serve_options[] = {
 	{ "upload", 'u', "DIRECTORY", 0, "Let clients put files into DIRECTORY, and replace files there", 1 },
 	{ "allow-delete", OPTION_ALLOW_DELETE, NULL, 0,
 	  "Let clients delete uploads that no identity owns; an identity may always delete its own", 1 },
-	{ "quota", OPTION_QUOTA, "SIZE", 0, "Store at most SIZE bytes in the --upload DIRECTORY", 1 },
+	{ "quota", OPTION_QUOTA, "SIZE", 0, "Store at most SIZE bytes in the --upload folder", 1 },
 	{ "keep-parts", OPTION_KEEP_PARTS, "DAYS", 0,
 	  "Remove uploads that were not finished and did not change for DAYS (default: 7; 0: never)", 1 },
 	{ "writable", 'w', NULL, 0, "Let clients write into the blocks of memory", 1 },

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The package with PyTorch, CuPy, Numba and JAX on real GPUs: pytest tests/python/gpu, with the package in PYTHONPATH.
 
-Not a part of `make test`, which needs no GPU: benchmarks/gpu.sh runs it.
+Not a part of `make test`, which needs no GPU: benchmarks/machine runs it.
 """
 import asyncio
 import concurrent.futures
