@@ -13,6 +13,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+/* Bytes of a cache line of most processors. Members that different threads write for each operation lie so far apart. */
+#define PL_CACHE_LINE 64
+
 struct pl_lock {
 	atomic_uint word; /* 0: free, 1: taken, 2: taken, and a thread may sleep */
 };

@@ -16,7 +16,7 @@
 static inline atomic_ulong *pl_bulk_sender_place(struct pl_context *context)
 {
 	/* Threads lie a few MiB apart. */
-	return &context->bulk_senders[(uint64_t)pl_thread_self() * 0x9e3779b97f4a7c15u >> 58];
+	return &context->bulk_senders[(uint64_t)pl_thread_self() * 0x9e3779b97f4a7c15u >> 58].thread;
 }
 
 /* Added to a thread that has only posted large receives: its next message is sent as soon as that of another thread. */

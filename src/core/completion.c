@@ -56,7 +56,7 @@ static inline void queue_completed(struct pl_context *context, struct pl_operati
 		atomic_store_explicit(&context->any_completed, true, memory_order_release);
 	if (context->event_fd < 0 || context->announced)
 		return;
-	if (!home || !pl_engine_held(home) || !home->batching)
+	if (!pl_engine_held(home) || !home->batching)
 		announce_completed(context);
 	else if (!home->announcement)
 		home->announcement = &context->announcement;
@@ -102,7 +102,7 @@ static bool may_gather(const struct pl_operation *operation)
 {
 	const struct pl_engine *home = operation->home;
 
-	return home && pl_engine_held(home) && home->batching && home->poll_time && operation->peer &&
+	return pl_engine_held(home) && home->batching && home->poll_time && operation->peer &&
 	       operation->completion.kind < PL_COUNTED_KINDS;
 }
 
@@ -217,6 +217,24 @@ static void take_old_orphans(struct pl_list *list, size_t orphans, size_t most, 
 	}
 }
 
+static void forget_peer_of_handles(struct pl_operation_store *store, const struct pl_peer *peer)
+{
+	pl_latch_take(&store->pool.latch);
+	pl_list_for_each(at, &store->handles) {
+		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
+
+		/*
+		 * Operations of this peer are all done, and another thread may collect them now. Completions of others
+		 * may change.
+		 */
+		if (atomic_load(&operation->state) != PL_DONE || operation->completion.peer != peer)
+			continue;
+		__atomic_store_n(&operation->completion.peer, NULL, __ATOMIC_RELAXED);
+		operation->peer = NULL;
+	}
+	pl_latch_release(&store->pool.latch);
+}
+
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
 {
 	struct pl_list old, old_held;
@@ -238,20 +256,8 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 	free_events(&old);
 	/* The program may want these, although it is slow. */
 	pl_count_lost_events(&context->counters, free_events(&old_held));
-	pl_latch_take(&context->spare_operations.latch);
-	pl_list_for_each(at, &context->handles) {
-		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
-
-		/*
-		 * Operations of this peer are all done, and another thread may collect them now. Completions of others
-		 * may change.
-		 */
-		if (atomic_load(&operation->state) != PL_DONE || operation->completion.peer != peer)
-			continue;
-		__atomic_store_n(&operation->completion.peer, NULL, __ATOMIC_RELAXED);
-		operation->peer = NULL;
-	}
-	pl_latch_release(&context->spare_operations.latch);
+	for (unsigned i = 0; i < context->engine_count; i++)
+		forget_peer_of_handles(&context->engines[i]->operations, peer);
 }
 
 /* Consumes the event of a queue that became empty. The caller holds the queue's lock. */

@@ -183,7 +183,6 @@ static void init_lists(struct pl_context *context)
 	pl_list_init(&context->publishers);
 	pl_list_init(&context->subscribers);
 	pl_completion_init(context);
-	pl_list_init(&context->handles);
 	pl_expiry_init(context);
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_mutex_init(&context->fabric_lock, NULL);
@@ -193,7 +192,6 @@ static void init_lists(struct pl_context *context)
 	pl_callback_turns_open(&context->callback_turns);
 	pl_counters_open(&context->counters, &context->allocator);
 	pl_error_log_init(&context->errors, &context->allocator);
-	pl_clock_open(&context->clock);
 }
 
 static int copy_devices(struct pl_context *context, const char *devices, struct pl_error *error)
@@ -402,8 +400,12 @@ static void destroy_peers(struct pl_context *context)
 static void free_operations(struct pl_context *context)
 {
 	pl_thread_states_close(context);
-	while (!pl_list_empty(&context->handles))
-		pl_operation_free(pl_list_first(&context->handles, struct pl_operation, handle_link));
+	for (unsigned i = 0; i < context->engine_count; i++) {
+		struct pl_list *handles = &context->engines[i]->operations.handles;
+
+		while (!pl_list_empty(handles))
+			pl_operation_free(pl_list_first(handles, struct pl_operation, handle_link));
+	}
 	pl_list_splice(&context->completed, &context->held_notifications);
 	while (!pl_list_empty(&context->completed)) {
 		struct pl_operation *operation = pl_list_first(&context->completed, struct pl_operation, queue_link);
@@ -438,7 +440,6 @@ void pl_close(struct pl_context *context)
 	for (unsigned i = 0; i < context->engine_count; i++)
 		pl_engine_stop(context->engines[i]);
 	free_operations(context);
-	pl_pool_drain(&context->spare_operations, &context->allocator);
 	pl_vectors_close(context);
 	while ((at = first_of(context, &context->remotes)))
 		pl_remote_put(pl_list_entry(at, struct pl_remote, link));

@@ -3,7 +3,7 @@
  * A context: its engines, tables of peers and grants, locks, and queue of completions.
  *
  * Order of locks: an engine, then context->lock, then one of the small ones (grant_lock, queue_lock,
- * the latch of spare_operations), which never nest.
+ * the latches of engines' operations), which never nest.
  */
 #ifndef PL_CORE_CONTEXT_H
 #define PL_CORE_CONTEXT_H
@@ -42,6 +42,11 @@ struct pl_sink {
 #define PL_THREADS_MAX 64u
 /* Places for threads that send bulk data themselves: bulk_sender.h. */
 #define PL_BULK_SENDERS 64u
+/* A thread looks at its place, and may write it, in each post: no other place is in the same cache line. */
+struct pl_bulk_sender {
+	atomic_ulong thread;
+	uint8_t apart[PL_CACHE_LINE - sizeof(atomic_ulong)];
+};
 
 struct pl_context {
 	struct pl_allocator allocator;
@@ -111,12 +116,9 @@ struct pl_context {
 	struct pl_batch_end announcement;
 	int poll_fd;  /* descriptor that pl_fd() returned; -1 until then */
 
-	struct pl_pool spare_operations;
-	struct pl_list handles; /* operations with a handle of the program; the pool's latch */
 	/* States outlive their threads: a later thread with the same number goes on with them. */
 	struct pl_thread_state *_Atomic threads[PL_THREADS_MAX];
-	atomic_ulong bulk_senders[PL_BULK_SENDERS]; /* bulk_sender.h */
-	struct pl_clock clock; /* of synchronous operations of threads without a state; the pool's latch */
+	struct pl_bulk_sender bulk_senders[PL_BULK_SENDERS]; /* bulk_sender.h */
 };
 
 static inline bool pl_context_manual(const struct pl_context *context)

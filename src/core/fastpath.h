@@ -26,7 +26,7 @@ PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_con
 		operation->attributes.timeout = context->options.operation_timeout;
 	operation->context = context;
 	operation->peer = peer;
-	operation->home = peer ? peer->home : NULL;
+	operation->home = peer ? peer->home : context->engines[0];
 	operation->segments = &operation->single;
 	atomic_store_explicit(&operation->state, PL_RUNNING, memory_order_relaxed);
 	operation->old = NULL;
@@ -45,8 +45,8 @@ PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_con
 PL_ALWAYS_INLINE struct pl_operation *pl_fast_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
 						  const struct pl_attributes *attributes)
 {
-	struct pl_operation *operation =
-		pl_pool_take(&context->spare_operations, &context->allocator, sizeof(*operation));
+	struct pl_engine *home = peer ? peer->home : context->engines[0];
+	struct pl_operation *operation = pl_pool_take(&home->operations.pool, &context->allocator, sizeof(*operation));
 
 	if (operation)
 		pl_fast_init(operation, context, peer, kind, attributes);
@@ -64,7 +64,7 @@ PL_ALWAYS_INLINE struct pl_operation *pl_fast_new_held(struct pl_peer *peer, enu
 	struct pl_context *context = peer->context;
 	struct pl_engine *home = peer->home;
 	uint64_t now = pl_clock_now(&home->clock);
-	struct pl_operation *operation = pl_pool_take_held(&home->spare_operations, &context->spare_operations,
+	struct pl_operation *operation = pl_pool_take_held(&home->spare_operations, &home->operations.pool,
 							   &context->allocator, sizeof(*operation));
 
 	if (!operation)
@@ -284,10 +284,8 @@ PL_ALWAYS_INLINE void pl_fast_strip(struct pl_operation *operation)
 /* Frees an operation without a handle that was never cancelled. */
 PL_ALWAYS_INLINE void pl_fast_free(struct pl_operation *operation)
 {
-	struct pl_context *context = operation->context;
-
 	pl_fast_strip(operation);
-	pl_pool_give(&context->spare_operations, &context->allocator, operation);
+	pl_pool_give(&operation->home->operations.pool, &operation->context->allocator, operation);
 }
 
 /* The same at home, of a successful operation. */

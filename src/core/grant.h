@@ -39,25 +39,29 @@ struct pl_grant {
 
 /* Access of one peer: created when the peer imports a grant, or for the duration of one large send. */
 struct pl_key {
+	/* Members that frames use, in the 64 bytes of a cache line: each large message moves them to a lane and back. */
 	uint64_t id; /* index in the peer's table, and random bits */
-	struct pl_peer *peer;
-	struct pl_list grant_link; /* grant->keys: the grant exists while this has a list */
-	struct pl_list end_link;   /* peer->ending_keys: it has ended, and its memory was in use */
-	struct pl_grant *grant;    /* NULL: a large send */
-	bool imported;          /* counted in peer->imported */
+	/*
+	 * References: one of the table. Others begin under grant_lock, while it is not 0 if `source`, or while the caller has one; they end without
+	 * the lock.
+	 */
+	atomic_uint references;
+	unsigned rights;
+	atomic_bool revoked;
+	bool removed;       /* nobody finds it any more; it leaves the table when it has ended */
+	bool source;        /* in peer->source_keys, which keep its memory */
+	bool imported;      /* counted in peer->imported */
+	atomic_bool ending; /* in peer->ending_keys; written under grant_lock */
 	struct pl_memory *memory;
 	size_t offset, length;
-	unsigned rights;
 	uint64_t expires;
-	const uint64_t *trailing_word; /* of the grant; NULL: none. Loaded under the same rule as the memory */
-	atomic_bool revoked;
-	bool removed;           /* nobody finds it any more; it leaves the table when it has ended */
-	bool source;            /* in peer->source_keys, which keep its memory */
-	atomic_bool ending;     /* in peer->ending_keys; written under grant_lock */
-	/* one of the table; others begin under grant_lock, or while it is not 0 if `source`, and end without it */
-	atomic_uint references;
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;
+	struct pl_peer *peer;
+	struct pl_list grant_link;     /* grant->keys: the grant exists while this has a list */
+	struct pl_list end_link;       /* peer->ending_keys: it has ended, and its memory was in use */
+	struct pl_grant *grant;        /* NULL: a large send */
+	const uint64_t *trailing_word; /* of the grant; NULL: none. Loaded under the same rule as the memory */
 	struct pl_key *spare;         /* source key without references: the next one */
 	struct pl_list registrations; /* of a large send; for this peer only */
 	uint64_t far_address; /* verbs: address of the first byte as the peer knows it; 0: not exported. grant_lock */

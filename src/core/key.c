@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "core/fabric.h"
+#include "core/kept_key.h"
 
 /* Time between two looks at ending keys, and at those of a peer that is being freed. */
 #define LOOK_AGAIN PL_NS_PER_MS
@@ -134,7 +135,6 @@ void pl_key_end_later(struct pl_key *key)
 /* Ends a reference. After the last one, no thread finds the key any more: frees the key. The operation may complete. */
 static void key_put(struct pl_key *key)
 {
-	const struct pl_allocator *allocator = &key->peer->context->allocator;
 	struct pl_operation *operation = key->operation;
 
 	if (atomic_fetch_sub(&key->references, 1) != 1)
@@ -142,7 +142,7 @@ static void key_put(struct pl_key *key)
 	if (key->source)
 		pl_source_key_unused(key);
 	else
-		pl_free(allocator, key);
+		pl_free(&key->peer->context->allocator, key);
 	if (operation)
 		pl_operation_pending_done(operation);
 }
@@ -269,6 +269,36 @@ struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset
 	pl_key_release(key);
 	pl_peer_note_refusal(peer, id, right, *status);
 	return NULL;
+}
+
+/* Keeps the key of a frame for the next ones. */
+static void keep_key(struct pl_key **kept, struct pl_key *key)
+{
+	if (key->operation)
+		return;
+	atomic_fetch_add(&key->references, 1);
+	pl_key_release(*kept);
+	*kept = key;
+}
+
+struct pl_key *pl_key_acquire_kept(struct pl_key **kept, struct pl_peer *peer, uint64_t id, uint64_t offset,
+				   uint64_t length, unsigned right, enum pl_wire_status *status)
+{
+	struct pl_key *key = *kept;
+
+	if (!key || key->id != id) {
+		key = pl_key_acquire(peer, id, offset, length, right, status);
+		if (key)
+			keep_key(kept, key);
+		return key;
+	}
+	*status = check_use(key, offset, length, right);
+	if (*status != PL_WIRE_OK) {
+		pl_peer_note_refusal(peer, id, right, *status);
+		return NULL;
+	}
+	atomic_fetch_add(&key->references, 1);
+	return key;
 }
 
 void pl_key_release(struct pl_key *key)

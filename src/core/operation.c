@@ -90,9 +90,9 @@ struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer
 	return operation;
 }
 
-void pl_operation_unhold(struct pl_context *context, struct pl_operation *operation)
+void pl_operation_unhold(struct pl_engine *home, struct pl_operation *operation)
 {
-	struct pl_pool *spare = &context->spare_operations;
+	struct pl_pool *spare = &home->operations.pool;
 	bool kept;
 
 	if (operation->of_thread) {
@@ -104,7 +104,7 @@ void pl_operation_unhold(struct pl_context *context, struct pl_operation *operat
 	kept = pl_pool_keep(spare, operation);
 	pl_latch_release(&spare->latch);
 	if (!kept)
-		pl_free(&context->allocator, operation);
+		pl_free(home->allocator, operation);
 }
 
 void pl_operation_free(struct pl_operation *operation)
@@ -119,7 +119,7 @@ void pl_operation_free(struct pl_operation *operation)
 		return;
 	}
 	pl_fast_strip(operation);
-	pl_operation_unhold(operation->context, operation);
+	pl_operation_unhold(operation->home, operation);
 }
 
 void pl_operation_discard(struct pl_operation *operation)
@@ -148,13 +148,13 @@ int pl_operation_take_attributes(struct pl_operation *operation, const char *cal
 
 void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle)
 {
-	struct pl_context *context = operation->context;
+	struct pl_operation_store *store = &operation->home->operations;
 
 	operation->has_handle = true;
 	pl_task_init(&operation->cancel_task, cancel_run);
-	pl_latch_take(&context->spare_operations.latch);
-	pl_list_append(&context->handles, &operation->handle_link);
-	pl_latch_release(&context->spare_operations.latch);
+	pl_latch_take(&store->pool.latch);
+	pl_list_append(&store->handles, &operation->handle_link);
+	pl_latch_release(&store->pool.latch);
 	*handle = operation;
 }
 

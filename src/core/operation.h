@@ -123,23 +123,27 @@ struct pl_operation {
 	atomic_int state; /* enum pl_operation_state */
 	struct pl_context *context;
 	struct pl_peer *peer; /* NULL for accept and connect */
+	/*
+	 * Threads of other engines use these of most operations, `pending` with its neighbours, `single` and `fabric`, and nothing else.
+	 * They lie in few cache lines, since each line comes from home's processor and goes back there.
+	 */
 	struct pl_engine *home;
-	struct pl_segment *segments; /* &single, or an array */
+	struct pl_operation *finished_before; /* next entry of home->finished */
+	uint32_t cookie;                      /* large send: names it in FINISH */
+	struct pl_segment *segments;          /* &single, or an array */
 	uint64_t *old;               /* atomics */
 	struct pl_attributes attributes;
 	struct pl_list peer_link;  /* peer->operations; home */
 	struct pl_list queue_link; /* the queue in which it waits (home), later context->completed */
-	struct pl_list handle_link;
 	uint64_t deadline;
 	struct pl_segment single;
 	uint64_t operand, compare;                        /* atomics */
 	uint64_t tag, mask;                               /* messages */
-	uint32_t cookie;                                  /* large send: names it in FINISH */
 	uint64_t request;                                 /* connect, accept, import */
 	void (*finished)(struct pl_operation *operation); /* internal: called in place of delivery */
 	struct pl_task task;                              /* submission */
-	struct pl_operation *finished_before;             /* next entry of home->finished */
 	struct pl_task cancel_task;
+	struct pl_list handle_link;
 	uint64_t wait_time; /* `wait_over`: that time limit, in nanoseconds */
 	/* batched copy of a message from or into device memory */
 	struct pl_small small;
@@ -177,8 +181,8 @@ void pl_operation_discard(struct pl_operation *operation);
 int pl_operation_take_attributes(struct pl_operation *operation, const char *call, struct pl_error *error);
 /* Gives the program a handle of the operation. */
 void pl_operation_hold(struct pl_operation *operation, struct pl_operation **handle);
-/* Removes the operation from the list of handles, and frees it. It owns no other memory any more. */
-void pl_operation_unhold(struct pl_context *context, struct pl_operation *operation);
+/* Removes the operation from the handles of its home, and frees it. It owns no other memory any more. */
+void pl_operation_unhold(struct pl_engine *home, struct pl_operation *operation);
 /* Queues the operation at its home engine, which calls `run`. Gives the program a handle if it wants one. */
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle);
 /* The same, but this thread does not run it, and the home engine's own thread does so soon. */

@@ -65,7 +65,7 @@ struct pl_operation_index {
 };
 
 struct pl_peer {
-	/* Members that each operation uses, side by side. */
+	/* Members that each operation reads, side by side. */
 	struct pl_context *context;
 	struct pl_engine *home;
 	const struct pl_fabric_ops *ops;
@@ -75,20 +75,21 @@ struct pl_peer {
 	atomic_uint sync_count; /* synchronous operations; the sockets are polled once in a number of them */
 	struct pl_count *counts; /* its home's, of its fabric, by kind; written at home */
 	unsigned fabric;         /* index of `ops` in context->fabrics */
+	struct pl_bucket bucket; /* bytes of both directions; rate 0: no limit */
+	/* Seldom used. Stands here so that no cache line has members that all threads read and others that home writes. */
+	struct pl_list link, home_link; /* of context->peers, and of home_peers; context->lock */
+	size_t peer_index;              /* index in context->peer_table */
+	/* of both ends, for proofs of sockets; written before the peer is joinable, or by the initiator at home */
+	uint8_t *secret;                 /* PL_SECRET bytes of context->tls's pool; NULL: not derived yet */
+	uint8_t hello_digest[PL_SECRET]; /* initiator: of the hello that it sent */
+	/* Members that home writes for each operation. */
 	struct pl_list operations; /* operations that began and are not complete, without those in operation_index */
 	struct pl_list fenced;     /* operations that wait for earlier ones */
 	unsigned running;          /* operations that began, are not fenced and not complete */
 	bool releasing;            /* pl_peer_fence_release() is running */
 	uint64_t next_deadline;    /* time of the timer `deadline` */
 	struct pl_timer deadline;  /* set for the operation with the earliest deadline, which may be complete by now */
-	/* Not beside those above, which home writes: lanes on other engines read the rate. */
-	struct pl_bucket bucket; /* bytes of both directions; rate 0: no limit */
 
-	struct pl_list link, home_link; /* of context->peers, and of home_peers; context->lock */
-	size_t peer_index; /* index in context->peer_table */
-	/* of both ends, for proofs of sockets; written before the peer is joinable, or by the initiator at home */
-	uint8_t *secret; /* PL_SECRET bytes of context->tls's pool; NULL: not derived yet */
-	uint8_t hello_digest[PL_SECRET]; /* initiator: of the hello that it sent */
 	atomic_uint pins;                /* sockets that are joining it, and other users that found it */
 	bool joinable;                   /* its endpoint accepts sockets; context->lock */
 	bool initiator;

@@ -16,8 +16,16 @@
 
 _Static_assert((FIRST_BLOCK << BLOCKS) - FIRST_BLOCK <= PL_KEYS_MAX, "most keys of a peer");
 
+/* Whole cache lines: no two keys share one. A block begins at one, at which the members that frames use fill the first line of a key. */
+struct place {
+	struct pl_key key;
+	uint8_t apart[3 * PL_CACHE_LINE - sizeof(struct pl_key)];
+};
+_Static_assert(offsetof(struct pl_key, peer) <= PL_CACHE_LINE, "members that frames use");
+
 struct pl_source_keys {
-	_Atomic(struct pl_key *) blocks[BLOCKS]; /* NULL: not used yet */
+	_Atomic(struct place *) blocks[BLOCKS]; /* NULL: not used yet */
+	void *memory[BLOCKS];                   /* of the blocks */
 	unsigned block_count;
 	struct pl_key *spare; /* unused keys that home has taken from `unused`, or made. Linked by `spare` */
 	_Atomic(struct pl_key *)
@@ -34,39 +42,44 @@ static unsigned first_index_of(unsigned block)
 static struct pl_key *key_at(struct pl_peer *peer, uint32_t index)
 {
 	struct pl_source_keys *keys = atomic_load(&peer->source_keys);
-	struct pl_key *keys_of_block;
+	struct place *places;
 	unsigned block;
 
 	index &= (uint32_t)~PL_SOURCE_KEY;
 	if (!keys || index >= first_index_of(BLOCKS))
 		return NULL;
 	block = 31u - (unsigned)__builtin_clz(index / FIRST_BLOCK + 1);
-	keys_of_block = atomic_load(&keys->blocks[block]);
-	return keys_of_block ? &keys_of_block[index - first_index_of(block)] : NULL;
+	places = atomic_load(&keys->blocks[block]);
+	return places ? &places[index - first_index_of(block)].key : NULL;
 }
 
 /* Adds a block of spare keys, the one with the lowest index first. Returns false without memory, or at the limit. */
 static bool add_block(struct pl_peer *peer, struct pl_source_keys *keys)
 {
 	unsigned first = first_index_of(keys->block_count), count = FIRST_BLOCK << keys->block_count;
-	struct pl_key *block;
+	struct place *places;
+	uint8_t *memory;
 
 	if (keys->block_count == BLOCKS)
 		return false;
-	block = pl_zalloc(&peer->context->allocator, count * sizeof(*block));
-	if (!block)
+	memory = pl_zalloc(&peer->context->allocator, count * sizeof(*places) + PL_CACHE_LINE);
+	if (!memory)
 		return false;
+	places = (void *)(memory + -(uintptr_t)memory % PL_CACHE_LINE);
 	for (unsigned i = count; i-- > 0;) {
-		block[i].id = PL_SOURCE_KEY | (first + i);
-		block[i].peer = peer;
-		block[i].source = block[i].removed = true;
-		pl_list_init(&block[i].grant_link);
-		pl_list_init(&block[i].registrations);
-		pl_list_init(&block[i].end_link);
-		block[i].spare = keys->spare;
-		keys->spare = &block[i];
+		struct pl_key *key = &places[i].key;
+
+		key->id = PL_SOURCE_KEY | (first + i);
+		key->peer = peer;
+		key->source = key->removed = true;
+		pl_list_init(&key->grant_link);
+		pl_list_init(&key->registrations);
+		pl_list_init(&key->end_link);
+		key->spare = keys->spare;
+		keys->spare = key;
 	}
-	atomic_store(&keys->blocks[keys->block_count++], block);
+	keys->memory[keys->block_count] = memory;
+	atomic_store(&keys->blocks[keys->block_count++], places);
 	return true;
 }
 
@@ -170,7 +183,7 @@ void pl_source_keys_free(struct pl_peer *peer)
 	for (unsigned index = 0; index < first_index_of(count); index++)
 		pl_source_key_destroy(peer, key_at(peer, index)->id);
 	for (unsigned block = 0; block < count; block++)
-		pl_free(&peer->context->allocator, atomic_load(&keys->blocks[block]));
+		pl_free(&peer->context->allocator, keys->memory[block]);
 	pl_free(&peer->context->allocator, keys);
 	atomic_store(&peer->source_keys, NULL);
 }

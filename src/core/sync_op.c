@@ -29,10 +29,10 @@ static void poll_sockets_sometimes(struct pl_peer *peer)
 }
 
 /* A running operation: other threads look at no more than its state. */
-static void add_running_handle(struct pl_context *context, struct pl_operation *operation)
+static void add_running_handle(struct pl_operation_store *store, struct pl_operation *operation)
 {
 	atomic_store_explicit(&operation->state, PL_RUNNING, memory_order_relaxed);
-	pl_list_append(&context->handles, &operation->handle_link);
+	pl_list_append(&store->handles, &operation->handle_link);
 }
 
 /* State that is needed before the bytes move. */
@@ -43,57 +43,59 @@ struct start {
 	bool of_thread; /* the operation is the thread's own */
 };
 
-static struct pl_operation *allocate_operation(struct pl_context *context, bool held)
+static struct pl_operation *allocate_operation(struct pl_engine *home, bool held)
 {
-	struct pl_operation *operation = pl_alloc(&context->allocator, sizeof(*operation));
+	struct pl_operation *operation = pl_alloc(home->allocator, sizeof(*operation));
 
 	if (held && operation) {
-		pl_latch_take(&context->spare_operations.latch);
-		add_running_handle(context, operation);
-		pl_latch_release(&context->spare_operations.latch);
+		pl_latch_take(&home->operations.pool.latch);
+		add_running_handle(&home->operations, operation);
+		pl_latch_release(&home->operations.pool.latch);
 	}
 	return operation;
 }
 
-/* Takes the operation from the context's pool, and the time too if this thread has no clock. Takes the latch only once. */
-static void start_shared(struct start *start, struct pl_context *context, bool held, uint64_t ticks)
+/* Takes the operation from the home's pool, and the time too if this thread has no clock. Takes the latch only once. */
+static void start_shared(struct start *start, struct pl_engine *home, bool held, uint64_t ticks)
 {
-	pl_latch_take(&context->spare_operations.latch);
+	struct pl_operation_store *store = &home->operations;
+
+	pl_latch_take(&store->pool.latch);
 	if (!start->own)
-		start->posted = pl_clock_moment(&context->clock, ticks);
-	start->operation = pl_pool_first(&context->spare_operations);
+		start->posted = pl_clock_moment(&store->clock, ticks);
+	start->operation = pl_pool_first(&store->pool);
 	if (held && start->operation)
-		add_running_handle(context, start->operation);
-	pl_latch_release(&context->spare_operations.latch);
+		add_running_handle(store, start->operation);
+	pl_latch_release(&store->pool.latch);
 	if (!start->operation)
-		start->operation = allocate_operation(context, held);
+		start->operation = allocate_operation(home, held);
 }
 
-static void start_sync_op(struct start *start, struct pl_context *context, bool held)
+static void start_sync_op(struct start *start, struct pl_peer *peer, bool held)
 {
 	/* Reads the counter first: after an atomic instruction it took 20 ns more. */
 	uint64_t ticks = pl_clock_ticks();
-	struct pl_thread_state *own = pl_thread_state_of(context);
+	struct pl_thread_state *own = pl_thread_state_of(peer->context);
 
 	start->own = own;
 	start->of_thread = own && held && atomic_load_explicit(&own->spare.state, memory_order_acquire) == PL_SPARE;
 	if (own)
 		start->posted = pl_clock_moment(&own->clock, ticks);
 	if (!start->of_thread) {
-		start_shared(start, context, held, ticks);
+		start_shared(start, peer->home, held, ticks);
 		return;
 	}
 	start->operation = &own->spare;
 	atomic_store_explicit(&own->spare.state, PL_RUNNING, memory_order_relaxed);
 }
 
-static void return_operation(struct pl_context *context, const struct start *start, bool held)
+static void return_operation(struct pl_engine *home, const struct start *start, bool held)
 {
 	start->operation->of_thread = start->of_thread;
 	if (held)
-		pl_operation_unhold(context, start->operation);
+		pl_operation_unhold(home, start->operation);
 	else
-		pl_pool_give(&context->spare_operations, &context->allocator, start->operation);
+		pl_pool_give(&home->operations.pool, home->allocator, start->operation);
 }
 
 struct pl_peer *pl_sync_peer(const struct pl_operation *operation)
@@ -143,12 +145,12 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 	if (!sync_op_is_allowed(peer, attributes))
 		return false;
 	instant->no_wait = attributes->flags & PL_NO_WAIT;
-	start_sync_op(&at, context, handle);
+	start_sync_op(&at, peer, handle);
 	operation = at.operation;
 	if (!operation)
 		return false;
 	if (!peer->ops->sync_try(peer->endpoint, instant)) {
-		return_operation(context, &at, handle);
+		return_operation(peer->home, &at, handle);
 		return false;
 	}
 	pl_fast_init(operation, context, peer, instant->kind, attributes);

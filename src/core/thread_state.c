@@ -10,7 +10,7 @@ static struct pl_thread_state *new_state(struct pl_context *context, unsigned lo
 	made->thread = self;
 	/* Memory checkers must see freed operations, so there is no spare one for them. */
 	atomic_init(&made->spare.state, PL_POOL_MAX ? PL_SPARE : PL_RUNNING);
-	made->clock.steady = context->clock.steady;
+	made->clock.steady = context->engines[0]->operations.clock.steady;
 	return made;
 }
 

@@ -351,7 +351,9 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	pl_list_init(&engine->due);
 	pl_list_init(&engine->hot);
 	pl_list_init(&engine->batch_ends);
+	pl_list_init(&engine->operations.handles);
 	pl_clock_open(&engine->clock);
+	engine->operations.clock = engine->clock;
 	pl_wheel_init(&engine->wheel, pl_now());
 	rc = engine_set_up(engine, error);
 	if (rc == 0 && threaded) {
@@ -391,6 +393,7 @@ void pl_engine_close(struct pl_engine *engine)
 		close(engine->wake_fd);
 	if (engine->timer_fd >= 0)
 		close(engine->timer_fd);
+	pl_pool_drain(&engine->operations.pool, engine->allocator);
 	pl_pool_drain(&engine->spare_operations, engine->allocator);
 	pl_pool_drain(&engine->spare_sources, engine->allocator);
 	pl_spare_drain(&engine->spare_buffers, engine->allocator);

@@ -103,6 +103,16 @@ struct pl_wheel {
 /* Most hot sources. */
 #define PL_ENGINE_HOT_MAX 4
 
+/*
+ * Memory of the operations of an engine's peers, and those with a handle of the program. Each engine has one: threads that use
+ * peers with different homes write no common cache line. The pool's latch protects all members.
+ */
+struct pl_operation_store {
+	struct pl_pool pool;    /* freed operations */
+	struct pl_list handles; /* operations with a handle */
+	struct pl_clock clock;  /* of synchronous operations of threads without a state */
+};
+
 struct pl_engine {
 	const struct pl_allocator *allocator;
 	struct pl_lock lock;
@@ -120,16 +130,7 @@ struct pl_engine {
 	struct pl_list due;       /* sources to which that thread reports EPOLLOUT; the engine's lock protects them */
 	atomic_uint handed_count; /* number of both */
 
-	int epoll_fd;
-	int wake_fd;    /* ends the thread's sleep */
-	int timer_fd;   /* fires when a timer may be due, so that epoll_fd reports all work */
-	uint64_t armed; /* time at which timer_fd fires; UINT64_MAX: never */
-	/* True if the engine has a thread. When engines stop one after the other, threads of later ones may still look. */
-	atomic_bool threaded;
-	atomic_bool stopping;
-	atomic_bool asleep; /* true while the thread sleeps, or is about to */
-	pthread_t thread;
-	uint64_t poll_time; /* nanoseconds that the thread polls before it sleeps */
+	uint64_t armed;     /* time at which timer_fd fires; UINT64_MAX: never */
 	uint64_t hot_end;   /* the thread polls hot sources until then; each success sets it anew */
 
 	struct pl_list hot;
@@ -157,7 +158,20 @@ struct pl_engine {
 	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for the thread that runs the engine */
 	/* Unsent bytes of the control channel `messages_owner`, so that a message needs no allocation; NULL: of none. */
 	const void *messages_owner;
+	/* Threads that give work to this one read these. Here they are in no cache line that the engine's rounds write. */
+	int epoll_fd;
+	int wake_fd;  /* ends the thread's sleep */
+	int timer_fd; /* fires when a timer may be due, so that epoll_fd reports all work */
+	/* True if the engine has a thread. When engines stop one after the other, threads of later ones may still look. */
+	atomic_bool threaded;
+	atomic_bool stopping;
+	atomic_bool asleep; /* true while the thread sleeps, or is about to */
+	pthread_t thread;
+	uint64_t poll_time; /* nanoseconds that the thread polls before it sleeps */
 	uint8_t messages[PL_ENGINE_MESSAGES];
+	/* Operations of the core. The program's threads write this for each one: in no cache line with what the engine writes. */
+	struct pl_operation_store operations;
+	uint8_t apart[PL_CACHE_LINE];
 	/* Submitted tasks that the lock's holder runs next. They count in task_count until the last one begins. */
 	struct pl_list taken;
 	unsigned taken_count;

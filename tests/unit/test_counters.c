@@ -15,12 +15,13 @@
 #define OPERATIONS 500u
 
 static struct pl_context context;
+static struct pl_engine engine;
 
 static void open_counters(void)
 {
 	memset(&context, 0, sizeof(context));
 	context.allocator = pl_system_allocator;
-	pl_list_init(&context.handles);
+	context.engines[0] = &engine;
 	pl_counters_open(&context.counters, &pl_system_allocator);
 }
 

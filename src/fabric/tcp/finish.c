@@ -7,7 +7,7 @@
  *
  * FINISH makes the message received: the receive can be stopped no more (pl_fetch_decide()).
  */
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/operation_done.h"
 
 /* Most FINISH frames of a batch for the home engine. */
 #define BATCH_ENDS 60u
@@ -42,7 +42,7 @@ void tcp_lane_end_fetch(struct tcp_lane *lane, struct pl_operation *fetch)
 	/* If home's thread runs this lane, too, as it does lane 0, home sends FINISH of all such lanes at once. */
 	if (lane->engine != fetch->home && lane->endpoint->base.peer->finish_lanes && !atomic_load(&fetch->status))
 		tcp_lane_queue_finish(lane, fetch);
-	pl_operation_all_done(fetch);
+	tcp_lane_operation_all_done(lane, fetch);
 }
 
 /* -- sender of the message -------------------------------------------------------------------------- */

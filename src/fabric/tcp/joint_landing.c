@@ -73,9 +73,9 @@ void tcp_joint_close(struct tcp_endpoint *endpoint, struct tcp_joint **open)
 {
 	struct tcp_joint *joint = *open;
 
-	*open = NULL;
 	if (!joint)
 		return;
+	*open = NULL;
 	joint->open = false;
 	joint->dropped = true;
 	if (!joint->missing)

@@ -12,7 +12,8 @@
 
 /*
  * State of an operation on the work list; in operation->fabric. Lanes read only this under the lock of all lanes: the rest of an
- * operation, which home has written, takes them longer than everything else there.
+ * operation, which home has written, takes them longer than everything else there. Behind that lock, they read little of the rest:
+ * each of its cache lines comes from home's processor, and goes back there at the end.
  */
 struct tcp_work {
 	struct pl_work_item item;
@@ -24,7 +25,14 @@ struct tcp_work {
 	uint32_t lane_share_max; /* a lane with this many unsent or requested bytes takes no chunk */
 	uint32_t messages;       /* with a turn: messages given to lane 0 before */
 	uint32_t joint_max; /* most bytes of chunks that one copy brings to GPU memory; 0: each has a copy of its own */
+	bool is_atomic;
+	bool is_fetch;           /* reads a large message: tcp_lane_end_fetch() ends it */
+	bool takes_turn;         /* a notification may follow the data */
+	bool trails;             /* `whole`: a read has a trailing word */
 	struct tcp_joint *joint; /* that the next chunk belongs to; NULL: none, or a new one */
+	/* `whole`: the segment, and the id of its remote key. */
+	const struct pl_segment *segment;
+	uint64_t key;
 };
 _Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 

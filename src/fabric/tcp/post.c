@@ -25,6 +25,18 @@ static uint64_t remote_key_id(const struct pl_remote *remote)
 	return le64toh(id);
 }
 
+/* Returns the id of a chunk's remote key. */
+static uint64_t tcp_chunk_key(const struct tcp_work *work, const struct pl_segment *segment)
+{
+	return work->whole ? work->key : remote_key_id(segment->remote);
+}
+
+/* True if a chunk is read with a trailing word. */
+static bool tcp_chunk_trails(const struct tcp_work *work, const struct pl_segment *segment)
+{
+	return work->whole ? work->trails : !work->is_atomic && segment->remote->trailing;
+}
+
 static void fail_post_operation(struct pl_operation *operation, int code)
 {
 	struct pl_error error;
@@ -34,13 +46,15 @@ static void fail_post_operation(struct pl_operation *operation, int code)
 }
 
 /* Queues a WRITE, with a pending count of the operation. */
-static int tcp_lane_queue_write(struct tcp_lane *lane, struct pl_operation *operation, const struct pl_segment *segment,
-				uint64_t at, uint32_t length)
+static int tcp_lane_queue_write(struct tcp_lane *lane, const struct pl_chunk *chunk, uint64_t key)
 {
-	struct pl_frame frame = { .type = PL_FRAME_WRITE,
-				  .length = length,
-				  .key = remote_key_id(segment->remote),
-				  .offset = segment->remote_offset + at };
+	struct pl_operation *operation = chunk->operation;
+	const struct pl_segment *segment = chunk->segment;
+	uint32_t length = (uint32_t)chunk->length;
+	uint64_t at = chunk->at;
+	struct pl_frame frame = {
+		.type = PL_FRAME_WRITE, .length = length, .key = key, .offset = segment->remote_offset + at
+	};
 	struct pl_memory *memory = &segment->region->memory;
 	struct tcp_piece *piece = tcp_piece_new(lane, &frame);
 
@@ -66,10 +80,11 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct tcp_taken *taken
 	const struct pl_segment *segment = taken->chunk.segment;
 	uint32_t length = (uint32_t)taken->chunk.length;
 	uint64_t at = taken->chunk.at;
-	bool atomic = operation->completion.kind != PL_KIND_READ;
+	const struct tcp_work *work = tcp_work_of(operation);
+	bool atomic = work->is_atomic, trailing = tcp_chunk_trails(work, segment);
 	struct pl_frame frame = { .type = atomic ? PL_FRAME_ATOMIC : PL_FRAME_READ,
 				  .length = length,
-				  .key = remote_key_id(segment->remote),
+				  .key = tcp_chunk_key(work, segment),
 				  .offset = segment->remote_offset + at };
 	uint8_t *destination = NULL;
 	struct tcp_request *request;
@@ -78,7 +93,7 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct tcp_taken *taken
 	/* An atomic's value needs no access to the memory. */
 	if (!atomic)
 		destination = (uint8_t *)segment->region->memory.address + segment->offset + at;
-	if (!atomic && segment->remote->trailing)
+	if (trailing)
 		frame.flags = PL_READ_TRAILING;
 	piece = tcp_piece_new(lane, &frame);
 	request = piece ? tcp_request_new(lane, &piece->frame.cookie) : NULL;
@@ -97,7 +112,8 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct tcp_taken *taken
 	}
 	request->operation = operation;
 	request->atomic = atomic;
-	request->trailing = !atomic && segment->remote->trailing;
+	request->fetch = work->is_fetch;
+	request->trailing = trailing;
 	request->destination = destination;
 	request->memory = atomic ? NULL : &segment->region->memory;
 	request->length = atomic ? 0 : length;
@@ -146,7 +162,7 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 
 	taken->joint = NULL;
 	if (work->whole) {
-		*chunk = (struct pl_chunk){ .operation = operation, .length = work->total };
+		*chunk = (struct pl_chunk){ .operation = operation, .segment = work->segment, .length = work->total };
 	} else {
 		last = pl_work_item_take_chunk(operation, work->chunk, chunk);
 		taken->joint = tcp_joint_of(work, chunk);
@@ -198,9 +214,6 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		count++;
 	}
 	pthread_mutex_unlock(&endpoint->lock);
-	for (unsigned i = 0; i < count; i++)
-		if (!chunks[i].chunk.segment)
-			chunks[i].chunk.segment = &chunks[i].chunk.operation->segments[0];
 	return count;
 }
 
@@ -218,16 +231,17 @@ static void tcp_lane_queue_chunk(struct tcp_lane *lane, struct tcp_taken *taken)
 {
 	const struct pl_chunk *chunk = &taken->chunk;
 	struct pl_operation *operation = chunk->operation;
+	const struct tcp_work *work = tcp_work_of(operation);
 	int rc = 0;
 
 	if (atomic_load(&operation->status))
 		; /* a failed operation: its other chunks are not sent */
-	else if (operation->completion.kind != PL_KIND_WRITE)
+	else if (!work->is_write)
 		rc = tcp_lane_queue_request(lane, taken);
-	else if (chunk->length || operation->total == 0)
-		rc = tcp_lane_queue_write(lane, operation, chunk->segment, chunk->at, (uint32_t)chunk->length);
-	if (rc == 0 && operation->has_turn && !atomic_load(&operation->status))
-		rc = tcp_queue_notification(lane, operation, 1, tcp_work_of(operation)->messages);
+	else if (chunk->length || work->total == 0)
+		rc = tcp_lane_queue_write(lane, chunk, tcp_chunk_key(work, chunk->segment));
+	if (rc == 0 && work->takes_turn && operation->has_turn && !atomic_load(&operation->status))
+		rc = tcp_queue_notification(lane, operation, 1, work->messages);
 	if (rc < 0)
 		fail_post_operation(operation, rc);
 	if (taken->joint)
@@ -293,10 +307,11 @@ static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *ope
 	tcp_take_turn_behind(lane->endpoint, operation);
 	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
 		const struct pl_segment *segment = &operation->segments[i];
+		const struct pl_chunk chunk = { operation, segment, 0, segment->length };
 
 		if (segment->length == 0 && (count || operation->total))
 			continue;
-		rc = tcp_lane_queue_write(lane, operation, segment, 0, (uint32_t)segment->length);
+		rc = tcp_lane_queue_write(lane, &chunk, remote_key_id(segment->remote));
 		count++;
 	}
 	if (rc == 0 && operation->has_turn)
@@ -343,8 +358,13 @@ static void tcp_divide_operation(const struct tcp_endpoint *endpoint, struct pl_
 		work->joint_max = PL_SLOT_SIZE;
 	else if (work->staged)
 		work->chunk = tcp_chunk_size(endpoint, operation, true);
-	work->whole = operation->segment_count == 1 && operation->total <= work->chunk;
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
+	work->whole = operation->segment_count == 1 && operation->total <= work->chunk;
+	if (!work->whole)
+		return;
+	work->segment = operation->segments;
+	work->key = remote_key_id(work->segment->remote);
+	work->trails = !work->is_atomic && work->segment->remote->trailing;
 }
 
 static uint64_t tcp_chunks_at_most(const struct pl_operation *operation, uint32_t chunk)
@@ -394,11 +414,14 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		.small = small,
 		.staged = atomic_load(&operation->staged),
 		.is_write = operation->completion.kind == PL_KIND_WRITE,
+		.is_atomic = operation->completion.kind > PL_KIND_READ,
+		.is_fetch = operation->parent != NULL,
 		.total = operation->total,
 	};
 	tcp_divide_operation(endpoint, operation);
 	/* Data of one chunk has one lane. It may wait long, and the rest of the window is for messages. */
-	if (work->whole && pl_message_has_room(base->peer) && tcp_take_turn_behind(endpoint, operation))
+	work->takes_turn = work->whole && pl_message_has_room(base->peer) && tcp_take_turn_behind(endpoint, operation);
+	if (work->takes_turn)
 		work->messages = endpoint->messages;
 	/* If nothing is under way, the first chunk needs no other thread. A calling thread that is occupied leaves it to others. */
 	busy |= !small && operation->total <= TCP_SMALL_MAX;

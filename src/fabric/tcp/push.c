@@ -2,7 +2,7 @@
 /* Decides when a lane's queued pieces are sent, and by which thread; acknowledgements, on which that depends. */
 #include "control/socket_io.h"
 #include "core/bulk_sender.h"
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/operation_done.h"
 
 /* Most bytes that a thread of the program sends itself; the engine's thread sends the rest. */
 #define INLINE_BYTES (64u << 10)
@@ -126,7 +126,7 @@ void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count)
 			tcp_late_frame_placed(lane->endpoint);
 		tcp_piece_free(lane, piece);
 		if (operation)
-			pl_operation_pending_done(operation);
+			tcp_lane_operation_done(lane, operation);
 	}
 }
 

@@ -491,7 +491,8 @@ void tcp_lane_drop_received(struct tcp_lane *lane)
 {
 	tcp_land_drop(lane);
 	pl_key_release(lane->key);
-	lane->key = NULL;
+	pl_key_release(lane->kept_key);
+	lane->key = lane->kept_key = NULL;
 	lane->request = NULL;
 	lane->remaining = 0;
 	pl_free(lane->engine->allocator, lane->carry);

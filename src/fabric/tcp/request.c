@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Requests that wait for an answer. A cookie holds the request's index and generation. */
 #include "fabric/tcp/landing.h"
+#include "fabric/tcp/operation_done.h"
 #include "fabric/tcp/read_ahead.h"
 
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
@@ -68,10 +69,10 @@ void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 	lane->requests_sent--;
 	lane->answered++;
 	tcp_lane_count_requested(lane, -(int64_t)request->length);
-	if (operation && operation->parent)
+	if (operation && request->fetch)
 		tcp_lane_end_fetch(lane, operation);
 	else if (operation)
-		pl_operation_pending_done(operation);
+		tcp_lane_operation_done(lane, operation);
 }
 
 void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all)

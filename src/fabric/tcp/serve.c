@@ -2,11 +2,15 @@
 /* Requests of the peer for memory of this end. Each request is checked against its key. */
 #include <endian.h>
 
+#include "core/kept_key.h"
 #include "fabric/tcp/landing.h"
 
-static struct pl_peer *serving_peer(const struct tcp_lane *lane)
+/* Looks up the key of a frame that accesses `length` bytes. NULL: refused for the reason *status. */
+static struct pl_key *tcp_lane_acquire_key(struct tcp_lane *lane, const struct pl_frame *frame, uint64_t length,
+					   unsigned right, enum pl_wire_status *status)
 {
-	return lane->endpoint->base.peer;
+	return pl_key_acquire_kept(&lane->kept_key, lane->endpoint->base.peer, frame->key, frame->offset, length, right,
+				   status);
 }
 
 int tcp_lane_refuse_request(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wire_status status)
@@ -35,8 +39,7 @@ int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame, bool wh
 	struct pl_memory *memory;
 	size_t offset;
 
-	lane->key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, frame->length, PL_ACCESS_WRITE,
-				   &lane->refusal);
+	lane->key = tcp_lane_acquire_key(lane, frame, frame->length, PL_ACCESS_WRITE, &lane->refusal);
 	lane->destination = NULL;
 	if (!lane->key)
 		return 0;
@@ -91,7 +94,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 
 	if (!may_serve(lane))
 		return -EPROTO;
-	key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, frame->length, PL_ACCESS_READ, &status);
+	key = tcp_lane_acquire_key(lane, frame, frame->length, PL_ACCESS_READ, &status);
 	if (!key)
 		return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, status);
 	memory = key->memory;
@@ -164,9 +167,9 @@ static void queue_trailer(struct tcp_lane *lane, struct tcp_piece *trailer)
  */
 static uint64_t load_trailing_word(struct tcp_piece *piece)
 {
-	const uint64_t *word = piece->key ? piece->key->trailing_word : NULL;
+	const uint64_t *word = piece->trailing && piece->key ? piece->key->trailing_word : NULL;
 
-	if (!piece->trailing || !word)
+	if (!word)
 		return 0;
 	if (atomic_load(&piece->key->revoked)) {
 		piece->data_status = PL_WIRE_UNKNOWN_KEY;
@@ -258,7 +261,7 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 
 	if ((frame->flags != PL_ATOMIC_ADD && frame->flags != PL_ATOMIC_SWAP) || !may_serve(lane))
 		return -EPROTO;
-	key = pl_key_acquire(serving_peer(lane), frame->key, frame->offset, 8, PL_ACCESS_ATOMIC, &status);
+	key = tcp_lane_acquire_key(lane, frame, 8, PL_ACCESS_ATOMIC, &status);
 	if (key) {
 		offset = key->offset + frame->offset;
 		memcpy(words, payload, sizeof(words));

@@ -111,7 +111,7 @@ struct tcp_request {
 	uint32_t length;
 	uint32_t received;
 	uint16_t generation;
-	bool used, atomic, trailing;
+	bool used, atomic, trailing, fetch; /* fetch: READ of a large message */
 	bool late; /* ATOMIC: counted in endpoint->late */
 };
 
@@ -203,7 +203,7 @@ struct tcp_lane {
 	struct pl_lane_auth *auth; /* initiator: until the lane is up */
 	uint32_t carry_length;
 	struct pl_frame current;     /* bulk frame being received */
-	struct pl_key *key;          /* WRITE: destination */
+	struct pl_key *key, *kept_key; /* destination of a WRITE; key of the last frame (kept_key.h) */
 	struct tcp_request *request; /* DATA: request that it answers */
 	uint8_t *destination;        /* of the next byte; NULL: drop */
 	struct tcp_finished *finished; /* FINISH frames of this visit, for home; NULL: none */
