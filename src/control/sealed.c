@@ -14,13 +14,16 @@
  */
 #define UPDATE_AT (1u << 23)
 #define UPDATE_FROM (1u << 10)
-/* Records that one system call sends. */
-#define BATCH_RECORDS 4
 /* Sizes of buffers for received bytes: one record, or many. */
 #define BUFFER_SMALL (PL_RECORD_MAX + 64)
 #define BUFFER_BULK (8 * PL_RECORD_MAX)
-/* Records that are sealed together: those of one system call, and a message that replaces the key. */
-#define BATCH_BYTES ((BATCH_RECORDS + 1) * PL_RECORD_MAX)
+/*
+ * Most bytes of the first batch of a write, and size of a buffer for a batch: the records that one system call sends. A send costs as
+ * much as sealing many records, because it delivers to another end on the same host and wakes it, so later batches are large. The
+ * first one is small, so that an idle end begins early: a frame of 64 KiB with its header.
+ */
+#define BATCH_FIRST (5 * PL_RECORD_MAX)
+#define BATCH_BULK (16 * PL_RECORD_MAX)
 /* Most elements of a vector in one record. */
 #define PARTS_MAX 256
 
@@ -135,26 +138,10 @@ static ssize_t copy_fragile(const struct iovec *parts, int count, uint8_t *bytes
 
 /* -- writing -------------------------------------------------------------------------------------------------------- */
 
-/* Sends sealed bytes. Keeps those for which the socket has no room. */
-static int send_sealed(struct pl_sealed *sealed, const uint8_t *bytes, size_t length)
+static void release_unsent(struct pl_sealed *sealed)
 {
-	const struct iovec vector = { .iov_base = (void *)bytes, .iov_len = length };
-	ssize_t sent = pl_socket_write(sealed->fd, &vector, 1);
-
-	if (sent < 0 && sent != -EAGAIN)
-		return (int)sent;
-	sent = PL_MAX(sent, 0);
-	if ((size_t)sent == length)
-		return 0;
-	sealed->unsent_length = length - (size_t)sent;
-	/* Few sizes, so that a later buffer can take the memory. */
-	sealed->unsent_size = sealed->unsent_length <= BUFFER_SMALL ? BUFFER_SMALL : BATCH_BYTES;
-	sealed->unsent = pl_spare_take(sealed->spare, sealed->allocator, sealed->unsent_size);
-	if (!sealed->unsent)
-		return -ENOMEM;
-	sealed->unsent_at = 0;
-	memcpy(sealed->unsent, bytes + sent, sealed->unsent_length);
-	return 0;
+	pl_spare_give(sealed->spare, sealed->allocator, sealed->unsent, sealed->unsent_size);
+	sealed->unsent = NULL;
 }
 
 int pl_sealed_flush(struct pl_sealed *sealed)
@@ -167,10 +154,8 @@ int pl_sealed_flush(struct pl_sealed *sealed)
 		if (sent < 0)
 			return (int)sent;
 		sealed->unsent_at += (size_t)sent;
-		if (sealed->unsent_at < sealed->unsent_length)
-			continue;
-		pl_spare_give(sealed->spare, sealed->allocator, sealed->unsent, sealed->unsent_size);
-		sealed->unsent = NULL;
+		if (sealed->unsent_at == sealed->unsent_length)
+			release_unsent(sealed);
 	}
 	return 0;
 }
@@ -215,48 +200,70 @@ static ssize_t seal_next(struct pl_sealed *sealed, struct position *at, bool fra
 	return pl_record_seal(&sealed->out, PL_RECORD_DATA, parts, count, record);
 }
 
+/* Takes a buffer for the records of the next `length` bytes. Few sizes, so that a later buffer can take the memory. */
+static int take_batch_buffer(struct pl_sealed *sealed, size_t length)
+{
+	sealed->unsent_size = length <= PL_RECORD_CONTENT ? BUFFER_SMALL : BATCH_BULK;
+	sealed->unsent = pl_spare_take(sealed->spare, sealed->allocator, sealed->unsent_size);
+	sealed->unsent_length = sealed->unsent_at = 0;
+	return sealed->unsent ? 0 : -ENOMEM;
+}
+
+/*
+ * Seals the next bytes of a vector into the buffer, as records of at most `most` bytes together, and advances the position. Returns 0,
+ * or the negative errno of bytes that it could not seal, which stops it. Releases a buffer that stays empty.
+ */
+static int seal_batch(struct pl_sealed *sealed, struct position *at, size_t most, bool fragile)
+{
+	ssize_t length = seal_key_update(sealed, sealed->unsent);
+
+	most = PL_MIN(most, sealed->unsent_size);
+	while (length >= 0) {
+		sealed->unsent_length += (size_t)length;
+		if (!at->count || most - sealed->unsent_length < PL_RECORD_MAX)
+			return 0;
+		length = seal_next(sealed, at, fragile, sealed->unsent + sealed->unsent_length);
+	}
+	if (!sealed->unsent_length)
+		release_unsent(sealed);
+	return (int)length;
+}
+
 ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
 {
-	uint8_t bytes[BATCH_BYTES];
 	struct position at = { vector, count, 0, 0 };
+	size_t length = 0, most = BATCH_FIRST;
 	int rc = pl_sealed_flush(sealed);
 
-	if (rc < 0)
-		return rc;
+	for (int i = 0; i < count; i++)
+		length += vector[i].iov_len;
 	advance_position(&at, 0);
-	while (at.count && !sealed->unsent) {
-		ssize_t length = seal_key_update(sealed, bytes), record = 0;
+	for (; rc == 0 && at.count; most = PL_MIN(2 * most, (size_t)BATCH_BULK)) {
+		int sealing = take_batch_buffer(sealed, length - at.total);
 
-		if (length < 0)
-			return length;
-		for (int i = 0; i < BATCH_RECORDS && at.count; i++) {
-			record = seal_next(sealed, &at, fragile, bytes + length);
-			if (record < 0)
-				break;
-			length += record;
-		}
-		rc = send_sealed(sealed, bytes, (size_t)length);
-		if (rc == 0 && record < 0 && record != -EFAULT)
-			rc = (int)record;
-		if (rc < 0)
-			return rc;
-		if (record < 0)
-			break;
+		if (sealing == 0)
+			sealing = seal_batch(sealed, &at, most, fragile);
+		rc = pl_sealed_flush(sealed);
+		if (rc == 0 || sealing == -EIO)
+			rc = sealing;
 	}
-	return at.total ? (ssize_t)at.total : -EFAULT;
+	/* Sealed bytes are written: this object keeps those for which the socket has no room. */
+	return at.total && (rc == 0 || rc == -EAGAIN || rc == -EFAULT) ? (ssize_t)at.total : rc;
 }
 
 void pl_sealed_end(struct pl_sealed *sealed)
 {
 	const struct iovec part = { .iov_base = (void *)close_notify, .iov_len = sizeof(close_notify) };
 	uint8_t record[sizeof(close_notify) + PL_RECORD_OVERHEAD];
+	struct iovec whole = { .iov_base = record };
 	ssize_t length;
 
 	if (sealed->unsent)
 		return;
 	length = pl_record_seal(&sealed->out, PL_RECORD_ALERT, &part, 1, record);
+	whole.iov_len = (size_t)PL_MAX(length, 0);
 	if (length > 0)
-		send_sealed(sealed, record, (size_t)length);
+		pl_socket_write(sealed->fd, &whole, 1);
 }
 
 /* -- reading -------------------------------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ struct pl_sealed {
 	size_t size, plain_at, plain_length, sealed_at, end;
 	bool bulk; /* the last buffer was filled: the next one is large */
 
-	uint8_t *unsent; /* sealed bytes for which the socket had no room; NULL: none */
+	uint8_t *unsent; /* sealed bytes that the socket did not take yet; NULL: none */
 	size_t unsent_size, unsent_length, unsent_at;
 };
 

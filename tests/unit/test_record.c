@@ -222,6 +222,63 @@ static void test_with_openssl(void **state)
 	ERR_clear_error();
 }
 
+/* Checks writes of about as many bytes as one or several system calls send, with new keys on the way and little room in the socket. */
+static void test_batches(void **state)
+{
+	static const size_t records[] = { 0, 1, 4, 5, 14, 15, 30, 31, 46, 47, 62, 70 };
+	enum { ROOM = 71 * PL_RECORD_CONTENT };
+	uint8_t *sent = malloc(ROOM), *got = malloc(ROOM);
+	struct stream_link link;
+
+	(void)state;
+	assert_true(sent && got);
+	for (size_t i = 0; i < ROOM; i++)
+		sent[i] = (uint8_t)(i * 13 + i / 256 + i / PL_RECORD_CONTENT);
+	stream_link_open_sealed(&link, true, 50000);
+	link.client.sealed->update_at = 9;
+	link.server.sealed->update_from = 1;
+	for (size_t i = 0; i < 3 * PL_ARRAY_SIZE(records); i++) {
+		size_t length = records[i / 3] * PL_RECORD_CONTENT + i % 3, done = 0;
+
+		link.client.fragile = i & 1;
+		memset(got, 0, length);
+		for (size_t written = 0; done < length;) {
+			/* Elements of odd lengths, without alignment. */
+			const struct iovec parts[] = { { sent + written, (length - written) / 3 },
+						       { NULL, 0 },
+						       { sent + written + (length - written) / 3,
+							 length - written - (length - written) / 3 } };
+			ssize_t rc = written < length ? pl_stream_write(&link.client, parts, 3)
+						      : pl_stream_flush(&link.client);
+
+			assert_true(rc >= 0 || rc == -EAGAIN);
+			written += written < length && rc > 0 ? (size_t)rc : 0;
+			rc = stream_read_some(&link.server, got + done, length - done);
+			assert_true(rc > 0 || rc == -EAGAIN);
+			done += rc > 0 ? (size_t)rc : 0;
+		}
+		assert_false(pl_stream_unsent(&link.client));
+		assert_memory_equal(sent, got, length);
+	}
+	stream_link_close(&link);
+	free(sent);
+	free(got);
+}
+
+/* Checks that the first system call of a large write sends few records, so that the other end begins early. */
+static void test_first_batch(void **state)
+{
+	static uint8_t data[80 * PL_RECORD_CONTENT];
+	struct stream_link link;
+
+	(void)state;
+	/* The sockets have room for less than a batch, so the write ends with the first one. */
+	stream_link_open_sealed(&link, false, 1);
+	assert_int_equal(stream_write_some(&link.client, data, sizeof(data)), 5 * PL_RECORD_CONTENT);
+	assert_true(pl_stream_unsent(&link.client));
+	stream_link_close(&link);
+}
+
 /* -- records that this code refuses ------------------------------------------------------------------------------- */
 
 struct refusal {
@@ -249,7 +306,7 @@ static ssize_t read_after(struct refusal *refusal, int type, const void *content
 	const struct iovec part = { (void *)content, length };
 	uint8_t record[PL_RECORD_MAX];
 	ssize_t size = pl_record_seal(&refusal->key, (enum pl_record_type)type, &part, 1, record), got;
-	char byte;
+	char byte = 0;
 
 	assert_int_equal(send(refusal->link.client.fd, record, (size_t)size, 0), size);
 	got = stream_read_some(&refusal->link.server, &byte, 1);
@@ -520,7 +577,7 @@ static void test_no_memory(void **state)
 	int left = 0;
 	const struct pl_allocator allocator = { .allocate = allocate_until, .release = release_memory, .user = &left };
 	struct stream_link link;
-	char byte;
+	char byte = 0;
 
 	(void)state;
 	stream_link_open(&link, false, 0, NULL, NULL);
@@ -528,6 +585,8 @@ static void test_no_memory(void **state)
 	left = 1;
 	assert_int_equal(pl_stream_seal(&link.client, &allocator, secret, secret), 0);
 	assert_int_equal(stream_read_some(&link.client, &byte, 1), -ENOMEM);
+	assert_int_equal(stream_write_some(&link.client, &byte, 1), -ENOMEM);
+	assert_false(pl_stream_unsent(&link.client));
 	stream_link_close(&link);
 }
 
@@ -536,6 +595,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_known_records, stream_alarm),
 		cmocka_unit_test_setup(test_with_openssl, stream_alarm),
+		cmocka_unit_test_setup(test_batches, stream_alarm),
+		cmocka_unit_test_setup(test_first_batch, stream_alarm),
 		cmocka_unit_test_setup(test_refused_contents, stream_alarm),
 		cmocka_unit_test_setup(test_refused_key_updates, stream_alarm),
 		cmocka_unit_test_setup(test_worn_key, stream_alarm),
