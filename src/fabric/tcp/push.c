@@ -154,7 +154,7 @@ static size_t tcp_lane_bytes_behind_messages(const struct tcp_lane *lane)
 	for (const struct pl_list *at = lane->unacked.prev; at != &lane->unacked; at = at->prev) {
 		const struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 
-		if (piece->sequence != last || last == lane->finish_sent)
+		if (piece->sequence != last || last + 1 == lane->finish_next)
 			break;
 		bytes += tcp_piece_size(piece);
 		last--;

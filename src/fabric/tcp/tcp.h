@@ -162,7 +162,7 @@ struct tcp_lane {
 	struct pl_list unacked; /* WRITE pieces */
 	struct pl_list spare;   /* pieces for reuse, the last used first */
 	uint8_t *carry;         /* incomplete small frame */
-	uint32_t sequence, finish_sent; /* counted frames sent; at least those sent before the last FINISH */
+	uint32_t sequence, finish_next; /* counted frames sent; number of the first one behind the last FINISH, or 0 */
 	uint32_t acked;         /* counted frames that the peer acknowledged */
 	uint32_t awaited;       /* those up to the last one whose acknowledgement the lane waits for, or `acked` */
 	uint32_t received;      /* counted frames received */

@@ -134,8 +134,6 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 			pl_list_append(&lane->unacked, &piece->link);
 			break;
 		}
-		if (piece->frame.type == PL_FRAME_FINISH)
-			lane->finish_sent = lane->sequence;
 		tcp_piece_free(lane, piece);
 		if (operation)
 			pl_operation_pending_done(operation);
@@ -179,8 +177,12 @@ PL_ALWAYS_INLINE void piece_finalize_header(struct tcp_lane *lane, struct tcp_pi
 	piece->frame.ack = refuses_write(piece) ? piece->frame.cookie : lane->placed;
 	lane->placed_told = piece->frame.ack;
 	lane->unacked_bytes = 0;
-	if (!tcp_frame_is_counted(piece->frame.type))
+	if (!tcp_frame_is_counted(piece->frame.type)) {
+		/* The frames behind it, which the same system call may send, have no numbers yet. */
+		if (piece->frame.type == PL_FRAME_FINISH)
+			lane->finish_next = lane->sequence + 1;
 		return;
+	}
 	piece->sequence = ++lane->sequence;
 	/* An engine that polls sends large messages at the end of each batch, and waits for no acknowledgement before the next one. */
 	if (piece->frame.type != PL_FRAME_RENDEZVOUS || !lane->engine->poll_time)
