@@ -165,6 +165,8 @@ static size_t tcp_lane_bytes_behind_messages(const struct tcp_lane *lane)
 bool tcp_lane_has_sent_messages(const struct tcp_lane *lane)
 {
 	uint32_t unacked = lane->sequence - lane->acked;
+	/* A FINISH has no number. It has arrived once the other end acknowledges a frame behind it. */
+	bool finish_unacked = (int32_t)(lane->acked - lane->finish_next) < 0;
 
 	/* The counted frames without WRITEs. These, and answers, may never end, and their bytes may stay in the socket. */
 	pl_list_for_each(at, &lane->queue) {
@@ -177,6 +179,7 @@ bool tcp_lane_has_sent_messages(const struct tcp_lane *lane)
 	pl_list_for_each(at, &lane->unacked)
 		unacked--;
 	/* An encrypted stream has more bytes in the socket, which only makes the wait longer. */
-	return !unacked || (!pl_stream_unsent(&lane->stream) &&
-			    pl_socket_unacknowledged(lane->stream.fd) <= tcp_lane_bytes_behind_messages(lane));
+	return (!unacked && !finish_unacked) ||
+	       (!pl_stream_unsent(&lane->stream) &&
+		pl_socket_unacknowledged(lane->stream.fd) <= tcp_lane_bytes_behind_messages(lane));
 }
