@@ -251,6 +251,19 @@ ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, in
 	return at.total && (rc == 0 || rc == -EAGAIN || rc == -EFAULT) ? (ssize_t)at.total : rc;
 }
 
+bool pl_sealed_is_acknowledged(const struct pl_sealed *sealed, size_t behind)
+{
+	size_t unsent = sealed->unsent ? sealed->unsent_length - sealed->unsent_at : 0;
+	/*
+	 * The other end needs all of the record that has the byte before these: that record may have all but one byte of its content
+	 * from them. The records of the others are as long as full ones, or longer in all.
+	 */
+	size_t others = behind < PL_RECORD_CONTENT ? 0 : behind - (PL_RECORD_CONTENT - 1);
+	size_t records = (others + PL_RECORD_CONTENT - 1) / PL_RECORD_CONTENT;
+
+	return pl_socket_unacknowledged(sealed->fd) + unsent <= others + records * PL_RECORD_OVERHEAD;
+}
+
 void pl_sealed_end(struct pl_sealed *sealed)
 {
 	const struct iovec part = { .iov_base = (void *)close_notify, .iov_len = sizeof(close_notify) };

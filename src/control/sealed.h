@@ -39,6 +39,8 @@ ssize_t pl_sealed_read(struct pl_sealed *sealed, const struct iovec *vector, int
 ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile);
 /* As pl_stream_flush(). */
 int pl_sealed_flush(struct pl_sealed *sealed);
+/* As pl_stream_is_acknowledged(). */
+bool pl_sealed_is_acknowledged(const struct pl_sealed *sealed, size_t behind);
 /* True if received bytes wait. */
 bool pl_sealed_pending(const struct pl_sealed *sealed);
 /* Sends close_notify if nothing is unsent. */

@@ -254,6 +254,13 @@ int pl_stream_flush(struct pl_stream *stream)
 	return stream->sealed ? (int)note_want(stream, pl_sealed_flush(stream->sealed), EPOLLOUT) : 0;
 }
 
+bool pl_stream_is_acknowledged(const struct pl_stream *stream, size_t behind)
+{
+	if (stream->sealed)
+		return pl_sealed_is_acknowledged(stream->sealed, behind);
+	return pl_socket_unacknowledged(stream->fd) <= behind;
+}
+
 void pl_stream_end(struct pl_stream *stream)
 {
 	ERR_clear_error();

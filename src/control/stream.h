@@ -157,6 +157,12 @@ bool pl_stream_unsent(const struct pl_stream *stream);
 /* Sends them. Returns 0, -EAGAIN (see want), or another negative errno. */
 int pl_stream_flush(struct pl_stream *stream);
 
+/*
+ * True if the other end's kernel has all written bytes but at most the last `behind` ones, and so that the other end can decrypt
+ * them. Of a sealed stream the kernel must have up to about a record more. Not for TLS, unless `behind` is 0.
+ */
+bool pl_stream_is_acknowledged(const struct pl_stream *stream, size_t behind);
+
 /* Ends the direction of sending: sends close_notify if that needs no waiting, and shuts the socket down for writing. */
 void pl_stream_end(struct pl_stream *stream);
 /* Sends close_notify if that needs no waiting, and closes the socket. Accepts a stream with fd -1. */

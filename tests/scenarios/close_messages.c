@@ -331,6 +331,7 @@ static void close_before_writes(struct scenario_environment *environment)
 {
 	struct silent silent;
 	struct pl_error error;
+	uint64_t limit;
 
 	silent_open(environment, &silent, silent_size(environment));
 	send_tag(silent.near_peer, 0, 8, 0);
@@ -339,7 +340,10 @@ static void close_before_writes(struct scenario_environment *environment)
 
 		check_ok(pl_write(silent.near_peer, &all, NULL, NULL, &error), &error);
 	}
-	pl_peer_send_last(silent.near_peer, pl_now() + AMPLE_TIME);
+	limit = pl_now() + AMPLE_TIME;
+	pl_peer_send_last(silent.near_peer, limit);
+	/* A wait for the writes would have lasted until its limit. */
+	check(pl_now() < limit);
 	check_number(atomic_load(&silent.near_peer->state), PL_PEER_UP);
 	check(!atomic_load(&silent.near_peer->ending));
 	receive_tags(&silent, 0, 1);

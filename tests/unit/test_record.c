@@ -13,11 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "control/sealed.h"
+#include "control/socket_io.h"
 #include "support/process.h"
 #include "support/stream_link.h"
 
@@ -276,6 +278,41 @@ static void test_first_batch(void **state)
 	stream_link_open_sealed(&link, false, 1);
 	assert_int_equal(stream_write_some(&link.client, data, sizeof(data)), 5 * PL_RECORD_CONTENT);
 	assert_true(pl_stream_unsent(&link.client));
+	stream_link_close(&link);
+}
+
+/* Returns the sealed bytes that the other end's kernel has, once this kernel knows that. */
+static size_t await_acknowledgements(const struct stream_link *link, size_t sealed)
+{
+	const struct pl_sealed *client = link->client.sealed;
+	size_t left;
+	int received;
+
+	do {
+		assert_int_equal(ioctl(link->server.fd, FIONREAD, &received), 0);
+		left = client->unsent_length - client->unsent_at + pl_socket_unacknowledged(client->fd);
+	} while (!received || (size_t)received + left != sealed);
+	return (size_t)received;
+}
+
+/* Checks that bytes count as acknowledged once the other end's kernel has their whole records, and not earlier. */
+static void test_acknowledged(void **state)
+{
+	static uint8_t data[256 * PL_RECORD_CONTENT];
+	struct stream_link link;
+	size_t written, usable;
+
+	(void)state;
+	stream_link_open_sealed(&link, true, 200000);
+	/* Full records only. Neither the other end's kernel nor this one has all. */
+	written = (size_t)stream_write_some(&link.client, data, sizeof(data));
+	assert_in_range(written, PL_RECORD_CONTENT, sizeof(data) - 1);
+	assert_true(pl_stream_unsent(&link.client));
+	usable = await_acknowledgements(&link, written / PL_RECORD_CONTENT * PL_RECORD_MAX) / PL_RECORD_MAX *
+		 PL_RECORD_CONTENT;
+	for (size_t behind = 0; behind < written - usable; behind += 100)
+		assert_false(pl_stream_is_acknowledged(&link.client, behind));
+	assert_true(pl_stream_is_acknowledged(&link.client, written - usable + PL_RECORD_CONTENT));
 	stream_link_close(&link);
 }
 
@@ -597,6 +634,7 @@ int main(void)
 		cmocka_unit_test_setup(test_with_openssl, stream_alarm),
 		cmocka_unit_test_setup(test_batches, stream_alarm),
 		cmocka_unit_test_setup(test_first_batch, stream_alarm),
+		cmocka_unit_test_setup(test_acknowledged, stream_alarm),
 		cmocka_unit_test_setup(test_refused_contents, stream_alarm),
 		cmocka_unit_test_setup(test_refused_key_updates, stream_alarm),
 		cmocka_unit_test_setup(test_worn_key, stream_alarm),

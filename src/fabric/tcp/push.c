@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Decides when a lane's queued pieces are sent, and by which thread; acknowledgements, on which that depends. */
-#include "control/socket_io.h"
 #include "core/bulk_sender.h"
 #include "fabric/tcp/operation_done.h"
 
@@ -178,8 +177,6 @@ bool tcp_lane_has_sent_messages(const struct tcp_lane *lane)
 	}
 	pl_list_for_each(at, &lane->unacked)
 		unacked--;
-	/* An encrypted stream has more bytes in the socket, which only makes the wait longer. */
 	return (!unacked && !finish_unacked) ||
-	       (!pl_stream_unsent(&lane->stream) &&
-		pl_socket_unacknowledged(lane->stream.fd) <= tcp_lane_bytes_behind_messages(lane));
+	       pl_stream_is_acknowledged(&lane->stream, tcp_lane_bytes_behind_messages(lane));
 }
