@@ -20,8 +20,8 @@ ssize_t pl_socket_write(int fd, const struct iovec *vector, int count);
  */
 size_t pl_socket_unacknowledged(int fd);
 /*
- * Tells the loss of a peer whose host did not answer in time (pl_socket_tune()), or could not be reached, if that is what the error
- * of a socket says. Returns true if so.
+ * Describes the loss of a peer if a socket's error, a negative errno, says that the other host did not answer in time
+ * (pl_socket_tune()) or could not be reached. Returns false for other errors.
  */
 bool pl_socket_explain_silence(int code, struct pl_error *error);
 

@@ -42,8 +42,8 @@ struct pl_key {
 	/* Members that frames use, in the 64 bytes of a cache line: each large message moves them to a lane and back. */
 	uint64_t id; /* index in the peer's table, and random bits */
 	/*
-	 * References: one of the table. Others begin under grant_lock, while it is not 0 if `source`, or while the caller has one; they end without
-	 * the lock.
+	 * References. The table has one. Others begin under grant_lock, while the caller has one, or, of a source key, while the count is
+	 * not 0. They end without the lock.
 	 */
 	atomic_uint references;
 	unsigned rights;

@@ -2,7 +2,7 @@
 /*
  * Key of the last frame of a lane. A run of frames with one key takes grant_lock, which all lanes of all peers share, once.
  *
- * The kept key serves a frame with its id; it refuses the frame if `revoked` is set. This is as good as a look at the table:
+ * The kept key serves a frame with its id; it refuses the frame if `revoked` is set. A lookup in the table would have the same result:
  *
  * - A key leaves the table, or becomes unusable, only after `revoked` was set: by a revocation, a deregistration, the peer's RELEASE
  *   or the end of the peer. No later key has its id. So the table has this key under this id while the flag is false, and no

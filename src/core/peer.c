@@ -247,7 +247,7 @@ void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *e
 {
 	struct pl_peer *peer = pl_container_of(channel, struct pl_peer, channel);
 
-	/* The reason of a loss has a hint; the end of the other process has none here. */
+	/* An error with a hint is the reason of the loss. The end of the other process comes without a hint. */
 	if (atomic_load(&peer->state) == PL_PEER_UP && peer->loss.code == 0 && error->hint[0] && !peer->leaving)
 		peer->loss = *error;
 	pl_channel_close(channel);

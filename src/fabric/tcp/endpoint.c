@@ -31,7 +31,7 @@ static void lane_ended_run(struct pl_task *task)
 		pl_fail(&error, -ECONNRESET, "PEER-LOST", "connect", NULL, NULL, "the data socket was not accepted");
 		pl_peer_lose(peer, &error);
 	} else {
-		/* A lane that is stopped ends for the other end's fault, at a time of its own. */
+		/* A stopped lane does not read, because the other end takes no refusals: it ends by its own time limit. */
 		if (peer->loss.code == 0 && !peer->leaving && endpoint->lanes[0] && !endpoint->lanes[0]->stopped)
 			pl_socket_explain_silence(failure, &peer->loss);
 		pl_peer_ending(peer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * End of a lane's part of an operation. The lane's engine is held, so the operation is at home if that is its home. The general
- * functions look at the owner of home's lock, which home writes each time it takes and releases the lock.
+ * End of a lane's part of an operation. The caller holds the lock of the lane's engine, so it holds home's lock if that engine is home.
+ * pl_operation_all_done() asks for the owner of home's lock instead, which home writes each time it takes and releases the lock.
  */
 #ifndef PL_TCP_OPERATION_DONE_H
 #define PL_TCP_OPERATION_DONE_H
