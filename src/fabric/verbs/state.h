@@ -253,7 +253,6 @@ struct verbs_cq {
 	unsigned posted, room;       /* work requests of all queue pairs, and their limit */
 	struct pl_list loops;        /* loopback queue pairs */
 	unsigned loop_posted;        /* their reads under way */
-	unsigned loop_users;         /* functions under way that use the list */
 	bool armed;
 	unsigned quiet; /* rails whose last request is unsignaled; signal.h */
 	uint64_t taken; /* time at which completions were taken last */
