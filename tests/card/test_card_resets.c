@@ -171,6 +171,38 @@ static void renamed(void *argument)
 	pair_close(&pair);
 }
 
+/* Two devices swap names, and the first one is removed: the other one keeps its port, and gets none of the first one's. */
+static void swapped(void *argument)
+{
+	struct verbs_device *first, *second;
+	struct pl_context *context;
+	struct verbs_state *state;
+	struct pl_error error;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	context = context_open(&card_manual);
+	state = verbs_state_get(context, &error);
+	check(state);
+	verbs_ports_look_now(state);
+	check_number(atomic_load(&state->place_count), 2);
+	first = state->places[0]->device;
+	second = state->places[1]->device;
+	check_text(verbs_device_name(first), "mlx5_0");
+	card_rename(0);
+	strcpy(second->verbs->device->name, "mlx5_0");
+	verbs_ports_look_now(state);
+	check_text(verbs_device_name(first), "renamed0");
+	check_text(verbs_device_name(second), "mlx5_0");
+	atomic_store(&first->gone, true);
+	verbs_ports_look_now(state);
+	check(state->places[0]->device == first);
+	check(state->places[1]->device == second);
+	check_number(atomic_load(&state->place_count), 2);
+	atomic_store(&first->gone, false);
+	pl_close(context);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -181,6 +213,7 @@ int main(void)
 		{ "open-hangs", open_hangs, NULL, LIMIT },
 		{ "second-open-hangs", second_open_hangs, NULL, LIMIT },
 		{ "renamed", renamed, NULL, LIMIT },
+		{ "swapped", swapped, NULL, LIMIT },
 	};
 
 	return cases_run("resets", cases, sizeof(cases) / sizeof(cases[0]));
