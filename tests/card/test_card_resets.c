@@ -126,6 +126,9 @@ static void second_open_hangs(void *argument)
 	while (!atomic_load(&state->place_count));
 	check_number(atomic_load(&state->place_count), 1);
 	check(atomic_load(&state->port_look.busy));
+	/* Its events are watched, too. */
+	pl_context_progress(context);
+	check(state->places[0]->device->async.engine);
 	card_hold_opens(0);
 	do
 		verbs_ports_look(state);

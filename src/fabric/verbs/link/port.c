@@ -369,6 +369,8 @@ static struct verbs_device *open_found_device(struct look *look, struct ibv_devi
 	pthread_mutex_lock(&look->state->lock);
 	pl_list_append(&look->state->devices, &device->link);
 	pthread_mutex_unlock(&look->state->lock);
+	/* The device may serve long before the look ends, if the driver of a later one hangs. */
+	pl_engine_post(look->state->context->engines[0], &look->state->watch_task);
 	return device;
 }
 
