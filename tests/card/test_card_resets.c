@@ -85,18 +85,18 @@ static void connect_during_look(void *argument)
 /* The only device is never opened: the error of a connection names it. */
 static void open_hangs(void *argument)
 {
+	const uint64_t *timeout = argument;
 	struct scenario_environment environment;
 	struct pl_operation *connecting;
 	struct pl_error error;
 
-	(void)argument;
-	/* The first look has a quarter of it. */
-	connect_time = AMPLE_TIME / 8;
+	/* The first look has a quarter of the context's time for connecting, or of the connection's. */
+	connect_time = *timeout ? UINT64_MAX : AMPLE_TIME / 8;
 	environment_listen(&environment, &card_manual);
 	/* Loads the library. */
 	check(verbs_state_get(environment.near, &error));
 	card_hold_opens(1u << 0);
-	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
+	check_ok(pl_connect_start(environment.near, environment.address, *timeout, 0, &connecting, &error), &error);
 	check_number(await(&environment, connecting, NULL, &error), -ETIMEDOUT);
 	check_text(error.id, "RDMA-DEVICE-SILENT");
 	check_text(error.object, "mlx5_0");
@@ -122,7 +122,7 @@ static void second_open_hangs(void *argument)
 	check(state);
 	card_hold_opens(1u << 1);
 	do
-		verbs_ports_look(state);
+		verbs_ports_look(state, UINT64_MAX);
 	while (!atomic_load(&state->place_count));
 	check_number(atomic_load(&state->place_count), 1);
 	check(atomic_load(&state->port_look.busy));
@@ -131,7 +131,7 @@ static void second_open_hangs(void *argument)
 	check(state->places[0]->device->async.engine);
 	card_hold_opens(0);
 	do
-		verbs_ports_look(state);
+		verbs_ports_look(state, UINT64_MAX);
 	while (atomic_load(&state->place_count) != 2);
 	pl_close(context);
 }
@@ -208,12 +208,14 @@ static void swapped(void *argument)
 
 int main(void)
 {
-	static const struct test_case cases[] = {
+	const uint64_t context_time = 0, connection_time = AMPLE_TIME / 8;
+	const struct test_case cases[] = {
 		{ "manual", writes_during_reset, (void *)&card_manual, LIMIT },
 		{ "threads", writes_during_reset, (void *)&card_threads, LIMIT },
 		{ "connect", connect_during_look, (void *)&card_manual, LIMIT },
 		{ "connect-threads", connect_during_look, (void *)&card_threads, LIMIT },
-		{ "open-hangs", open_hangs, NULL, LIMIT },
+		{ "open-hangs", open_hangs, &context_time, LIMIT },
+		{ "open-hangs-connection", open_hangs, &connection_time, LIMIT },
 		{ "second-open-hangs", second_open_hangs, NULL, LIMIT },
 		{ "renamed", renamed, NULL, LIMIT },
 		{ "swapped", swapped, NULL, LIMIT },
