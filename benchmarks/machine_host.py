@@ -31,12 +31,13 @@ def tcp(run):
                 row = ceiling_rows(run, operation, [count], size)[0]
                 best = max(best, row['bytes_per_second'])
                 run.figure(f'{operation} {size}, {plural(count, "socket")}', row['bytes_per_second'] / GB, 'GB/s', 'plain sockets',
-                           row['ceiling'] / GB, row['ratio'], Goal('ratio', least=least_of(count, size), cores=LARGE))
+                           row['ceiling'] / GB, row['ratio'], Goal('ratio', least=least_of(count, size), cores=LARGE),
+                           row['seconds_per_gigabyte'])
             if size == '16K':
                 continue
             row = ceiling_rows(run, operation, [0], size)[0]
             run.figure(f'{operation} {size}, default lanes', row['bytes_per_second'] / GB, 'GB/s', 'best number of sockets',
-                       best / GB, goal=Goal('ratio', least=0.8, cores=LARGE))
+                       best / GB, goal=Goal('ratio', least=0.8, cores=LARGE), cost=row['seconds_per_gigabyte'])
 
 
 def posters(run, operation, peers, sockets, size, depth):
@@ -63,7 +64,8 @@ def tcp_encrypted(run):
     for sockets in (1, 2, 4, 8) if run.cores >= LARGE else (1,):
         for row in ceiling_rows(run, 'write', [sockets], '64K,1M', '--encrypt'):
             run.figure(f'encrypted, write {row["size"]}, {plural(sockets, "socket")}', row['bytes_per_second'] / GB, 'GB/s',
-                       '1 / (1/A + 1/R)', row['ceiling'] / GB, row['ratio'], Goal('ratio', least=0.85, cores=LARGE))
+                       '1 / (1/A + 1/R)', row['ceiling'] / GB, row['ratio'], Goal('ratio', least=0.85, cores=LARGE),
+                       row['seconds_per_gigabyte'])
 
 
 def tcp_manual(run):

@@ -114,17 +114,19 @@ class Run:
     def median(self, measure):
         return statistics.median(measure() for _ in range(self.rounds))
 
-    def figure(self, what, value, unit, peer=None, peer_value=None, ratio=None, goal=None):
-        """Records a figure.  peer: name of what it is compared with; ratio: by default that of both values."""
+    def figure(self, what, value, unit, peer=None, peer_value=None, ratio=None, goal=None, cost=None):
+        """Records a figure.  peer: name of what it is compared with; ratio: by default that of both values; cost: seconds of
+        processors a GB."""
         if ratio is None and value is not None and peer_value:
             ratio = value / peer_value
         row = {'section': self.section.name, 'what': what, 'figure': value, 'unit': unit, 'peer': peer, 'peer_figure': peer_value,
-               'ratio': ratio, 'goal': goal and goal_text(goal), 'met': None, 'not_judged': None}
+               'ratio': ratio, 'seconds_per_gigabyte': cost, 'goal': goal and goal_text(goal), 'met': None, 'not_judged': None}
         if goal:
             self.judge(row, goal)
         self.figures.append(row)
         compared = f'; {peer}: {number(peer_value)}' if peer else ''
-        print(f'  {what}: {number(value)} {unit}{compared}{"" if ratio is None else f"; ratio {ratio:.2f}"}', flush=True)
+        print(f'  {what}: {number(value)} {unit}{compared}{"" if ratio is None else f"; ratio {ratio:.2f}"}'
+              f'{"" if cost is None else f"; {cost:.2f} s/GB"}', flush=True)
 
     def judge(self, row, goal):
         value = row['ratio' if goal.of == 'ratio' else 'figure']
@@ -165,15 +167,23 @@ class Run:
             if reasons:
                 self.left_out.append({'section': section.name, 'reason': '; '.join(reasons)})
                 continue
-            self.section, begin = section, time.monotonic()
+            self.section, begin, before = section, time.monotonic(), len(self.figures)
             self.deadline = begin + (self.limit or section.limit)
             print(f'\n{section.name}: {section.title}', flush=True)
             try:
                 section.measure(self)
+                if len(self.figures) == before:
+                    raise Failed('its programs printed no figures')
             except Cut as cut:
                 self.failed(f'cut off after {time.monotonic() - begin:.0f} s: {cut}')
-            except (Failed, ValueError, KeyError, IndexError) as error:
-                self.failed(f'{type(error).__name__}: {error}' if not isinstance(error, Failed) else str(error))
+            except Failed as failure:
+                self.failed(str(failure))
+            # A program printed no figures, or 0.
+            except (ValueError, LookupError, TypeError, ArithmeticError, OSError) as error:
+                self.failed(f'{type(error).__name__}: {error}')
+            except (KeyboardInterrupt, SystemExit):
+                self.failed('interrupted')
+                raise
             self.ran.append({'section': section.name, 'seconds': round(time.monotonic() - begin, 1)})
 
     def print_summary(self):

@@ -7,7 +7,7 @@
 #include <peerlane/peerlane.h>
 
 /*
- * Closes peers, at the same time: each close may wait 500 ms for messages that cannot be sent. They may belong to several
+ * Closes peers, 64 at the same time: each close may wait 500 ms for messages that cannot be sent. They may belong to several
  * contexts. Returns once all are closed.
  */
 void peers_close(struct pl_peer *const *peers, unsigned count);

@@ -133,7 +133,7 @@ static void process_close(void)
 	plugin_drain_notifications(pl_now() + DRAIN_TIME);
 	pl_list_for_each_safe(at, next, &plugin.links)
 		link_lost(pl_list_entry(at, struct plugin_link, link), "it was closed");
-	/* This ends all imports. A link that still connects gets no peer, or one that the next visit closes. */
+	/* This ends all imports. A link that still connects gets no peer, or one that ends with its context. */
 	links_close_peers();
 	do {
 		plugin_progress();

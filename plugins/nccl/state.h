@@ -270,7 +270,7 @@ void link_lost(struct plugin_link *link, const char *reason);
 void link_log_events(struct plugin_link *link);
 /* Closes lost connections that nothing uses. */
 void links_reap(void);
-/* Closes the peers of all connections, which are lost, within the time of one close. */
+/* Closes the peers of all connections, which are lost, 64 at the same time. */
 void links_close_peers(void);
 /* Frees all of them; the context is closed afterwards. */
 void links_free(void);

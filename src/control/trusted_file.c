@@ -72,7 +72,8 @@ static int read_file(int fd, const char *path, char *text, size_t size, size_t *
 	text[*length] = '\0';
 	/* A parser would end at the byte, and ignore the lines behind it. */
 	if (memchr(text, 0, *length))
-		return pl_fail(error, -EINVAL, "FILE-TEXT", "read", path, "write the file again, or restore a copy",
+		return pl_fail(error, -EINVAL, "FILE-TEXT", "read", path,
+			       "write the file again, or restore a copy; convert a certificate or key in DER to PEM",
 			       "the file has a byte 0 after %zu bytes, so it is damaged, or no text", strlen(text));
 	return 0;
 }

@@ -7,10 +7,13 @@
 
 #include "card/card.h"
 #include "card/settings.h"
+#include "fabric/verbs/data/flush.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
 #define LENGTH 4096u
+/* Reads through one port, far more than a queue posts together. */
+#define MANY 1000u
 
 struct rig {
 	struct scenario_environment environment;
@@ -109,9 +112,50 @@ static void moved_pkey(void *argument)
 	rig_close(&rig);
 }
 
+static struct verbs_flush *flush_of_test(struct verbs_state *state)
+{
+	struct verbs_flush *flush = pl_pool_take(&state->flushes, &state->context->allocator, sizeof(*flush));
+
+	*flush = (struct verbs_flush){ .state = state, .reads = 1 };
+	return flush;
+}
+
+/* Many reads through the first port do not delay one through the second port. */
+static void fair_ports(void *argument)
+{
+	struct pl_options options = setting_options(&card_manual);
+	struct verbs_flush *many, *one;
+	struct verbs_endpoint *owner;
+	struct rig rig;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "cx7-roce", 1);
+	setenv("STANDIN_PORTS", "2", 1);
+	options.rails = 2;
+	rig_open(&rig, &options);
+	owner = verbs_endpoint_of(rig.environment.far_peer->endpoint);
+	many = flush_of_test(owner->state);
+	one = flush_of_test(owner->state);
+	pl_engine_lock(rig.environment.far_peer->home);
+	for (unsigned i = 0; i < MANY; i++)
+		check_number(verbs_loopback_read(&owner->rails[0], rig.far.region, many), 0);
+	check_number(verbs_loopback_read(&owner->rails[1], rig.far.region, one), 0);
+	check(owner->rails[0].queue == owner->rails[1].queue);
+	check_number(owner->rails[0].queue->loop_posted, VERBS_LOOPBACK_DEPTH);
+	pl_engine_unlock(rig.environment.far_peer->home);
+	progress_until(&rig.environment, one->reads == 1);
+	check(many->reads > MANY / 2);
+	progress_until(&rig.environment, many->reads == 1);
+	check(!one->failed && !many->failed);
+	verbs_flush_done(one);
+	verbs_flush_done(many);
+	rig_close(&rig);
+}
+
 static const struct test_case cases[] = {
 	{ "other port", other_port, NULL, 20 },
 	{ "moved P_Key", moved_pkey, NULL, 20 },
+	{ "fair ports", fair_ports, NULL, 20 },
 };
 
 int main(void)

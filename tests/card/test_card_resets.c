@@ -85,18 +85,18 @@ static void connect_during_look(void *argument)
 /* The only device is never opened: the error of a connection names it. */
 static void open_hangs(void *argument)
 {
+	const uint64_t *timeout = argument;
 	struct scenario_environment environment;
 	struct pl_operation *connecting;
 	struct pl_error error;
 
-	(void)argument;
-	/* The first look has a quarter of it. */
-	connect_time = AMPLE_TIME / 8;
+	/* The first look has a quarter of the context's time for connecting, or of the connection's. */
+	connect_time = *timeout ? UINT64_MAX : AMPLE_TIME / 8;
 	environment_listen(&environment, &card_manual);
 	/* Loads the library. */
 	check(verbs_state_get(environment.near, &error));
 	card_hold_opens(1u << 0);
-	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
+	check_ok(pl_connect_start(environment.near, environment.address, *timeout, 0, &connecting, &error), &error);
 	check_number(await(&environment, connecting, NULL, &error), -ETIMEDOUT);
 	check_text(error.id, "RDMA-DEVICE-SILENT");
 	check_text(error.object, "mlx5_0");
@@ -122,13 +122,16 @@ static void second_open_hangs(void *argument)
 	check(state);
 	card_hold_opens(1u << 1);
 	do
-		verbs_ports_look(state);
+		verbs_ports_look(state, UINT64_MAX);
 	while (!atomic_load(&state->place_count));
 	check_number(atomic_load(&state->place_count), 1);
 	check(atomic_load(&state->port_look.busy));
+	/* Its events are watched, too. */
+	pl_context_progress(context);
+	check(state->places[0]->device->async.engine);
 	card_hold_opens(0);
 	do
-		verbs_ports_look(state);
+		verbs_ports_look(state, UINT64_MAX);
 	while (atomic_load(&state->place_count) != 2);
 	pl_close(context);
 }
@@ -171,16 +174,51 @@ static void renamed(void *argument)
 	pair_close(&pair);
 }
 
+/* Two devices swap names, and the first one is removed: the other one keeps its port, and gets none of the first one's. */
+static void swapped(void *argument)
+{
+	struct verbs_device *first, *second;
+	struct pl_context *context;
+	struct verbs_state *state;
+	struct pl_error error;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	context = context_open(&card_manual);
+	state = verbs_state_get(context, &error);
+	check(state);
+	verbs_ports_look_now(state);
+	check_number(atomic_load(&state->place_count), 2);
+	first = state->places[0]->device;
+	second = state->places[1]->device;
+	check_text(verbs_device_name(first), "mlx5_0");
+	card_rename(0);
+	strcpy(second->verbs->device->name, "mlx5_0");
+	verbs_ports_look_now(state);
+	check_text(verbs_device_name(first), "renamed0");
+	check_text(verbs_device_name(second), "mlx5_0");
+	atomic_store(&first->gone, true);
+	verbs_ports_look_now(state);
+	check(state->places[0]->device == first);
+	check(state->places[1]->device == second);
+	check_number(atomic_load(&state->place_count), 2);
+	atomic_store(&first->gone, false);
+	pl_close(context);
+}
+
 int main(void)
 {
-	static const struct test_case cases[] = {
+	const uint64_t context_time = 0, connection_time = AMPLE_TIME / 8;
+	const struct test_case cases[] = {
 		{ "manual", writes_during_reset, (void *)&card_manual, LIMIT },
 		{ "threads", writes_during_reset, (void *)&card_threads, LIMIT },
 		{ "connect", connect_during_look, (void *)&card_manual, LIMIT },
 		{ "connect-threads", connect_during_look, (void *)&card_threads, LIMIT },
-		{ "open-hangs", open_hangs, NULL, LIMIT },
+		{ "open-hangs", open_hangs, &context_time, LIMIT },
+		{ "open-hangs-connection", open_hangs, &connection_time, LIMIT },
 		{ "second-open-hangs", second_open_hangs, NULL, LIMIT },
 		{ "renamed", renamed, NULL, LIMIT },
+		{ "swapped", swapped, NULL, LIMIT },
 	};
 
 	return cases_run("resets", cases, sizeof(cases) / sizeof(cases[0]));

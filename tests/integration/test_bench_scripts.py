@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -240,6 +242,39 @@ def test_machine_cuts_sections_off(tmp_path):
     # The script may have had no time to begin.
     end = time.monotonic() + DEADLINE
     while pid.exists() and pid.read_text() and alive(int(pid.read_text())):
+        assert time.monotonic() < end, 'a child of the program still runs'
+        time.sleep(0.01)
+
+
+def test_machine_names_what_is_wrong(tmp_path):
+    build = build_folder(tmp_path, peerlane="echo '{\"gpus\": [{\"name\": \"H200\"}]}'", gpu_peer='echo in other words', local_threads=
+                         f'echo >>{tmp_path}/ran; echo 1 1 1 1', raw_sockets="echo '{\"bytes_per_second\": 0}'",
+                         tcp_posters="echo '{\"bytes_per_second\": 1}'")
+    done = run_machine('--build', build, '--only', 'gpu-peer,tcp-peers')
+    assert done.returncode == 1 and 'failed: gpu-peer: its programs printed no figures' in done.stdout
+    assert 'failed: tcp-peers: ZeroDivisionError' in done.stdout
+    done = run_machine('--build', tmp_path / 'none')
+    assert done.returncode == 1 and re.fullmatch('machine: .*/none/peerlane: No such file or directory; `make` .*\n', done.stderr)
+    # Before it measures anything.
+    done = run_machine('--build', build, '--only', 'threads', '--save', tmp_path / 'none/goals.json')
+    assert done.returncode == 1 and done.stderr == f'machine: {tmp_path}/none/goals.json: No such file or directory\n'
+    assert not (tmp_path / 'ran').exists()
+
+
+def test_machine_ends_its_programs_with_itself(tmp_path):
+    pid, saved = tmp_path / 'pid', tmp_path / 'goals.json'
+    build = build_folder(tmp_path, peer_rate=f'sleep 1000 & echo $! >{pid}; wait', local_threads='echo 1 1000000 1 900')
+    process = subprocess.Popen([sys.executable, BENCH / 'machine', '--build', build, '--only', 'threads,peer-rate', '--save', saved,
+                                '--limit', str(DEADLINE)], stdout=subprocess.PIPE, text=True)
+    end = time.monotonic() + DEADLINE
+    while not pid.exists() or not pid.read_text():
+        assert time.monotonic() < end, 'the program did not begin'
+        time.sleep(0.01)
+    process.terminate()
+    shown = process.communicate(timeout=DEADLINE)[0]
+    assert process.returncode == 128 + signal.SIGTERM and 'failed: peer-rate: interrupted' in shown
+    assert json.loads(saved.read_text())['figures']
+    while alive(int(pid.read_text())):
         assert time.monotonic() < end, 'a child of the program still runs'
         time.sleep(0.01)
 

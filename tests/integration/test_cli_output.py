@@ -168,6 +168,9 @@ def test_rows_on_a_terminal_end_between_words(tmp_path):
     write(tmp_path / 'key', b'0123456789abcdef').chmod(0o644)
     rows = shown_in(40, 'list', '--key', tmp_path / 'key', '127.0.0.1:1', expect=1, errors=True)
     assert any(f'`chmod o= {tmp_path}/key`' in row for row in rows)
+    # The name has a backtick of its own.
+    rows = shown_in(40, 'list', '--key', 'a`b', '127.0.0.1:1', expect=1, errors=True)
+    assert rows[:2] == ['peerlane: a`b: there is no such file', '    [KEY-FILE-MISSING]'] and max(map(len, rows)) <= 40
     rows = shown_in(60, 'bench', '--size', '1K', '--duration', '0.01')
     table = next(number for number, row in enumerate(rows) if row.lstrip().startswith('SIZE'))
     assert rows[0].startswith('write bandwidth over local, direct (') and max(len(row) for row in rows[:2]) <= 60

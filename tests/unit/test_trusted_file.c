@@ -105,6 +105,9 @@ static void test_file_sizes(void **state)
 static void test_byte_zero(void **state)
 {
 	static const off_t places[] = { 0, 5, 9 };
+	struct pl_error error;
+	size_t length;
+	char *text;
 
 	(void)state;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(places); i++) {
@@ -116,6 +119,9 @@ static void test_byte_zero(void **state)
 		close(fd);
 		assert_int_equal(read_status("file", false), -EINVAL);
 	}
+	/* The file may be a certificate in DER. */
+	assert_int_equal(pl_trusted_file_read(&pl_system_allocator, "file", false, &text, &length, &error), -EINVAL);
+	assert_non_null(strstr(error.hint, "PEM"));
 }
 
 static void test_folder_modes(void **state)

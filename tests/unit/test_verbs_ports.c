@@ -212,7 +212,7 @@ static void test_encryption(void **state)
 /* Looks at known ports if the last look is old, and waits for the helper as long as it takes. */
 static void look_at_known(struct verbs_host_rig *rig)
 {
-	verbs_ports_look(&rig->state);
+	verbs_ports_look(&rig->state, UINT64_MAX);
 	while (atomic_load(&rig->state.port_look.busy))
 		sched_yield();
 }
@@ -227,7 +227,7 @@ static void test_looks(void **state)
 	verbs_host_set(names, 2, 1, IBV_LINK_LAYER_ETHERNET);
 	verbs_host.count = 1;
 	rig = verbs_host_open(NULL);
-	verbs_ports_look(&rig->state);
+	verbs_ports_look(&rig->state, UINT64_MAX);
 	/* The first engine will watch the new device. */
 	assert_true(atomic_load(&rig->state.watch_task.queued));
 	look_at_known(rig);

@@ -69,14 +69,19 @@ void wrap_line_add(struct wrap_line *line, const char *format, ...)
 		line->length += CLI_MIN((size_t)added, left - 1);
 }
 
-/* Returns the bytes of the first word.  A command between backticks is one word, so that it can be copied as a whole. */
+/*
+ * Returns the bytes of the first word.  A command between backticks is one word, so that it can be copied as a whole.  A
+ * single backtick, such as of a file's name, begins no command.
+ */
 static size_t word_bytes(const char *text)
 {
-	bool quoted = false;
 	size_t bytes = 0;
 
-	for (; text[bytes] && (quoted || text[bytes] != ' '); bytes++)
-		quoted ^= text[bytes] == '`';
+	while (text[bytes] && text[bytes] != ' ') {
+		const char *end = text[bytes] == '`' ? strchr(text + bytes + 1, '`') : NULL;
+
+		bytes = end ? (size_t)(end - text) + 1 : bytes + 1;
+	}
 	return bytes;
 }
 

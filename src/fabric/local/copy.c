@@ -16,7 +16,8 @@ static int copy_mapped(const struct local_access *access, const struct local_ran
 
 	if (by_gpu) {
 		local_host_pin_note_copy(access->pin, range->memory, range->length);
-		local_host_pin_hold(access->pin);
+		if (!local_host_pin_hold(access->pin))
+			return -EFAULT;
 	}
 	rc = range->write ? pl_memory_copy_out(range->memory, range->offset, remote, range->length)
 			  : pl_memory_copy_in(range->memory, range->offset, remote, range->length);

@@ -344,9 +344,7 @@ int local_copy_gate_hold(const struct local_access *access, const struct pl_oper
 {
 	int rc = local_access_hold_gate(access, error);
 
-	if (rc == 0 && !access->device)
-		local_host_pin_hold(access->pin);
-	if (rc < 0 || !access->device || device_use_begin(access->device))
+	if (rc < 0 || (access->device ? device_use_begin(access->device) : local_host_pin_hold(access->pin)))
 		return rc;
 	local_gate_release(access->gate);
 	return local_copy_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);

@@ -11,7 +11,8 @@
 /* Shortest mapping that is pinned, in bytes: smaller copies are as fast without pinning. */
 #define PIN_MIN (256u << 10)
 
-enum { UNTRIED, TRIED, PINNED, LEAVING };
+/* LEAVING: the release has begun; LEFT: the driver unpins the memory, or has. */
+enum { UNTRIED, TRIED, PINNED, LEAVING, LEFT };
 
 struct local_host_pin {
 	struct pl_context *context;
@@ -45,7 +46,7 @@ static void unpin_unused(struct local_host_pin *pin)
 {
 	int leaving = LEAVING;
 
-	if (atomic_load(&pin->users) || !atomic_compare_exchange_strong(&pin->state, &leaving, TRIED))
+	if (atomic_load(&pin->users) || !atomic_compare_exchange_strong(&pin->state, &leaving, LEFT))
 		return;
 	pin->ops->unpin(pin->holder, pin->address);
 	pl_slots_return(&pin->context->slot_pool, pin->length);
@@ -59,10 +60,16 @@ void local_host_pin_release(struct local_host_pin *pin)
 		unpin_unused(pin);
 }
 
-void local_host_pin_hold(struct local_host_pin *pin)
+bool local_host_pin_hold(struct local_host_pin *pin)
 {
-	if (pin)
-		atomic_fetch_add(&pin->users, 1);
+	if (!pin)
+		return true;
+	/* A release that does not see this user has changed the state before. */
+	atomic_fetch_add(&pin->users, 1);
+	if (atomic_load(&pin->state) < LEAVING)
+		return true;
+	local_host_pin_put(pin);
+	return false;
 }
 
 void local_host_pin_put(struct local_host_pin *pin)
@@ -123,7 +130,7 @@ void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory
 
 bool local_host_pin_is_locked(const struct local_host_pin *pin)
 {
-	return pin && atomic_load_explicit(&pin->state, memory_order_relaxed) == PINNED;
+	return pin && atomic_load(&pin->state) == PINNED;
 }
 
 bool local_host_pin_limited(const struct local_host_pin *pin)

@@ -398,8 +398,9 @@ void local_host_pin_free(struct local_host_pin *pin);
 void local_host_pin_release(struct local_host_pin *pin);
 /*
  * Counts a copy or kernel of a GPU: memory that is pinned stays so until local_host_pin_put(), because the other end controls the gate.
+ * Returns false if the release has begun: the driver may unpin the memory now.
  */
-void local_host_pin_hold(struct local_host_pin *pin);
+bool local_host_pin_hold(struct local_host_pin *pin);
 void local_host_pin_put(struct local_host_pin *pin);
 /* Pins the mapping now, for copies of the memory's device. Home. */
 void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory);

@@ -243,6 +243,10 @@ static bool served_take_chunk(struct local_served *served, uint64_t limit, struc
 		served->status = PL_WIRE_EXPIRED;
 	else if (local_access_hold_gate(access, NULL) < 0)
 		served->status = PL_WIRE_BUSY;
+	else if (!local_host_pin_hold(access->pin)) {
+		local_gate_release(access->gate);
+		served->status = PL_WIRE_BUSY;
+	}
 	if (served->status != PL_WIRE_OK)
 		return false;
 	served->done += length;
@@ -251,7 +255,6 @@ static bool served_take_chunk(struct local_served *served, uint64_t limit, struc
 		served->done = 0;
 	}
 	local_host_pin_note_copy(access->pin, chunk->key->memory, length);
-	local_host_pin_hold(access->pin);
 	return true;
 }
 

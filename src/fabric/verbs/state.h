@@ -253,7 +253,6 @@ struct verbs_cq {
 	unsigned posted, room;       /* work requests of all queue pairs, and their limit */
 	struct pl_list loops;        /* loopback queue pairs */
 	unsigned loop_posted;        /* their reads under way */
-	unsigned loop_users;         /* functions under way that use the list */
 	bool armed;
 	unsigned quiet; /* rails whose last request is unsignaled; signal.h */
 	uint64_t taken; /* time at which completions were taken last */
@@ -329,10 +328,10 @@ void verbs_device_free(struct verbs_device *device);
 /* port_look.c: looks at ports, by helper threads */
 void verbs_ports_open(struct verbs_state *state);
 /*
- * Looks at devices and ports, if the last look is old. The caller waits at most 50 ms, and a quarter of the
- * context's connect_timeout for the first look. Any thread, no lock of the state.
+ * Looks at devices and ports, if the last look is old. The caller waits at most 50 ms, or for the first look 10 s and a quarter of
+ * the context's connect_timeout and of the time that is left until `until` (UINT64_MAX: no end). Any thread, no lock of the state.
  */
-void verbs_ports_look(struct verbs_state *state);
+void verbs_ports_look(struct verbs_state *state, uint64_t until);
 /* Looks at devices and ports, however old the last look is. Returns true if all ports have a device. */
 bool verbs_ports_look_now(struct verbs_state *state);
 /* True if the last look is too old for a connection, or a device reported a change since. */

@@ -165,11 +165,9 @@ static bool is_path_in_use(const struct verbs_cq *queue, const struct verbs_loop
 	return false;
 }
 
-/* Frees idle loopback queue pairs of paths that no rail has any more, unless the caller's caller uses the list. */
+/* Frees idle loopback queue pairs of paths that no rail has any more. */
 static void sweep_loops(struct verbs_cq *queue)
 {
-	if (queue->loop_users)
-		return;
 	pl_list_for_each_safe(at, next, &queue->loops) {
 		struct verbs_loopback *loop = pl_list_entry(at, struct verbs_loopback, link);
 
@@ -257,11 +255,29 @@ static int post_loopback_read(struct verbs_loopback *loop, struct read *read)
 	return verbs_result(ibv_post_send(loop->qp, &request, &bad));
 }
 
-/* Posts waiting reads of a loopback queue pair. The queue has room for so many completions of all of them together. */
-static void pump(struct verbs_cq *queue, struct verbs_loopback *loop)
+/* Returns the queue pair with the fewest posted reads, of those that can post a waiting one; NULL: none. */
+static struct verbs_loopback *next_to_post(const struct verbs_cq *queue)
 {
-	queue->loop_users++;
-	while (!pl_list_empty(&loop->waiting) && queue->loop_posted < VERBS_LOOPBACK_DEPTH && !loop->broken) {
+	struct verbs_loopback *next = NULL;
+
+	pl_list_for_each(at, &queue->loops) {
+		struct verbs_loopback *loop = pl_list_entry(at, struct verbs_loopback, link);
+
+		if (!pl_list_empty(&loop->waiting) && !loop->broken && (!next || loop->posted < next->posted))
+			next = loop;
+	}
+	return next;
+}
+
+/*
+ * Posts waiting reads, as many as the queue has room for completions. The end of a flush may begin another one, which may add
+ * queue pairs, and free idle ones: so the next queue pair is looked for each time.
+ */
+static void pump_loops(struct verbs_cq *queue)
+{
+	struct verbs_loopback *loop;
+
+	while (queue->loop_posted < VERBS_LOOPBACK_DEPTH && (loop = next_to_post(queue))) {
 		struct read *read = pl_list_first(&loop->waiting, struct read, link);
 
 		if ((!loop->qp && make_pair(queue, loop) < 0) || post_loopback_read(loop, read) < 0) {
@@ -273,7 +289,6 @@ static void pump(struct verbs_cq *queue, struct verbs_loopback *loop)
 		loop->posted++;
 		queue->loop_posted++;
 	}
-	queue->loop_users--;
 }
 
 /* Returns the queue of a rail's device, of a rail without a queue pair, too; NULL: none. */
@@ -315,7 +330,7 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 	};
 	flush->reads++;
 	pl_list_append(&loop->waiting, &read->link);
-	pump(queue, loop);
+	pump_loops(queue);
 	return 0;
 }
 
@@ -345,12 +360,8 @@ void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion
 	loop->broken |= failed;
 	if (loop->broken && !loop->posted)
 		drop_pair(queue->state->library, loop);
-	/* The end of a flush may begin another one, which may add a queue pair. */
-	queue->loop_users++;
 	read_done(read, failed);
-	pl_list_for_each(at, &queue->loops)
-		pump(queue, pl_list_entry(at, struct verbs_loopback, link));
-	queue->loop_users--;
+	pump_loops(queue);
 }
 
 static void forget_loopback_mr(struct pl_list *reads)

@@ -212,26 +212,41 @@ static void give_place(struct verbs_state *state, struct verbs_port *port)
 	atomic_store_explicit(&state->place_count, count + 1, memory_order_release);
 }
 
-/* True if a device is the same, or has a name of the earlier one: its present one, or the first one of a removed device. */
+/* True if a device has a name of the earlier one: its present one, or the first one of a removed device. */
 static bool succeeds(const struct verbs_device *device, const struct verbs_device *earlier)
 {
 	const char *name = verbs_device_name(device);
 
-	return device == earlier || !strcmp(name, verbs_device_name(earlier)) ||
+	return !strcmp(name, verbs_device_name(earlier)) ||
 	       (atomic_load(&earlier->gone) && !strcmp(name, earlier->name));
 }
 
-/* Finds the port, also that of an earlier device of the same name, or makes it. */
-static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
+/* Finds the device's port, else that of an earlier device of the same name. */
+static struct verbs_port *find_port(struct verbs_device *device, uint8_t number)
 {
-	struct verbs_port *port;
+	struct verbs_port *found = NULL;
 
 	pl_list_for_each(at, &device->state->ports) {
-		port = pl_list_entry(at, struct verbs_port, link);
-		if (port->number == number && succeeds(device, port->device)) {
-			port->device = device;
+		struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
+
+		if (port->number != number)
+			continue;
+		if (port->device == device)
 			return port;
-		}
+		if (!found && succeeds(device, port->device))
+			found = port;
+	}
+	return found;
+}
+
+/* Finds the port, or makes it. */
+static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
+{
+	struct verbs_port *port = find_port(device, number);
+
+	if (port) {
+		port->device = device;
+		return port;
 	}
 	port = pl_zalloc(&device->state->context->allocator, sizeof(*port));
 	if (!port)
@@ -354,6 +369,8 @@ static struct verbs_device *open_found_device(struct look *look, struct ibv_devi
 	pthread_mutex_lock(&look->state->lock);
 	pl_list_append(&look->state->devices, &device->link);
 	pthread_mutex_unlock(&look->state->lock);
+	/* The device may serve long before the look ends, if the driver of a later one hangs. */
+	pl_engine_post(look->state->context->engines[0], &look->state->watch_task);
 	return device;
 }
 

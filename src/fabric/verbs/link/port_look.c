@@ -7,8 +7,10 @@
 #include "fabric/verbs/verbs.h"
 
 #define LOOK_PAUSE PL_NS_PER_S
-/* Share of the connect timeout for the first look, which both ends of a connection may make one after the other. */
+/* Share of the time for connecting that the first look gets: both ends of a connection may make one, one after the other. */
 #define FIRST_LOOK_SHARE 4
+/* Longest wait for the first look: an engine waits, and the time for connecting may have no limit. */
+#define FIRST_LOOK_MAX (10 * PL_NS_PER_S)
 #define HINT_SILENT "see the kernel's log, or name other devices (--device)"
 
 bool verbs_ports_look_now(struct verbs_state *state)
@@ -57,14 +59,17 @@ void verbs_ports_open(struct verbs_state *state)
 }
 
 /* Returns the longest wait for a look: known ports serve meanwhile, and a first look may open many devices. */
-static uint64_t limit_of_look(const struct verbs_state *state)
+static uint64_t limit_of_look(const struct verbs_state *state, uint64_t until)
 {
+	const uint64_t now = pl_now(), left = until > now ? until - now : 0;
+	const uint64_t share = PL_MIN(left, state->context->options.connect_timeout) / FIRST_LOOK_SHARE;
+
 	if (atomic_load(&state->place_count) || atomic_load(&state->port_look.late))
 		return VERBS_WAIT;
-	return PL_MAX(state->context->options.connect_timeout / FIRST_LOOK_SHARE, VERBS_WAIT);
+	return PL_MAX(PL_MIN(share, FIRST_LOOK_MAX), VERBS_WAIT);
 }
 
-void verbs_ports_look(struct verbs_state *state)
+void verbs_ports_look(struct verbs_state *state, uint64_t until)
 {
 	const bool known = atomic_load(&state->place_count);
 
@@ -80,7 +85,7 @@ void verbs_ports_look(struct verbs_state *state)
 	} else if (known) {
 		return;
 	}
-	verbs_helpers_await(&state->connectors, &state->port_look.busy, limit_of_look(state));
+	verbs_helpers_await(&state->connectors, &state->port_look.busy, limit_of_look(state, until));
 	if (!known && atomic_load(&state->port_look.busy))
 		atomic_store(&state->port_look.late, true);
 }

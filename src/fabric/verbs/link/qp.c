@@ -133,7 +133,7 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 		return -ENODEV;
 	}
 	/* Addresses may have moved within the table. */
-	verbs_ports_look(rail->endpoint->state);
+	verbs_ports_look(rail->endpoint->state, UINT64_MAX);
 	rail->queue = verbs_cq_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home, &failure);
 	if (!rail->queue) {
 		*call = failure.call;

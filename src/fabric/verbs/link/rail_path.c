@@ -77,7 +77,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 	state = verbs_state_get(peer->context, error);
 	if (!state)
 		return -ENODEV;
-	verbs_ports_look(state);
+	verbs_ports_look(state, peer->opening ? peer->opening->deadline : UINT64_MAX);
 	pthread_mutex_lock(&state->lock);
 	if (!any_usable(state))
 		rc = fail_without_port(state, error);
