@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "copy_threads.h"
-
-#include <signal.h>
-
+#include "quiet_thread.h"
 #include "state.h"
 
 /* Takes a piece of a job, if there is one and no other thread is at the queue. */
@@ -72,7 +70,6 @@ static void *run_copy_thread(void *argument)
 
 int copy_threads_start(struct copy_threads *threads, unsigned count, uint64_t poll_time)
 {
-	sigset_t all, old;
 	int rc = 0;
 
 	pthread_mutex_init(&threads->lock, NULL);
@@ -86,15 +83,11 @@ int copy_threads_start(struct copy_threads *threads, unsigned count, uint64_t po
 	atomic_store(&threads->waiting, 0);
 	atomic_store(&threads->any_finished, false);
 	threads->poll_time = poll_time;
-	/* The program's signal handlers run on its own threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
 	for (threads->count = 0; threads->count < count; threads->count++) {
-		rc = -pthread_create(&threads->threads[threads->count], NULL, run_copy_thread, threads);
+		rc = -quiet_thread_create(&threads->threads[threads->count], run_copy_thread, threads);
 		if (rc < 0)
 			break;
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc < 0)
 		copy_threads_join(threads);
 	return rc;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Threads that close peers at the end of the process. */
-#include <pthread.h>
-#include <signal.h>
-
 #include "peer_closers.h"
+#include "quiet_thread.h"
 
 /* Most threads beside the caller's. A peer without unsent messages closes at once, so few peers need one. */
 #define CLOSERS_MAX 63
@@ -29,16 +27,11 @@ void peers_close(struct pl_peer *const *peers, unsigned count)
 	struct closing closing = { .peers = peers, .count = count };
 	pthread_t threads[CLOSERS_MAX];
 	unsigned started = 0;
-	sigset_t all, before;
 
-	/* Signals are for the program's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
 	/* Without a further thread, those that there are close the rest. */
 	while (started < CLOSERS_MAX && started + 1 < count &&
-	       pthread_create(&threads[started], NULL, close_next_peers, &closing) == 0)
+	       quiet_thread_create(&threads[started], close_next_peers, &closing) == 0)
 		started++;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	close_next_peers(&closing);
 	for (unsigned i = 0; i < started; i++)
 		pthread_join(threads[i], NULL);
