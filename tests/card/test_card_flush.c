@@ -41,6 +41,17 @@ static void rig_open(struct rig *rig, const struct pl_options *options)
 	rig->remote = share(environment, rig->far.region, environment->near_peer, &writable);
 }
 
+/* Opens the rig with rails over both ports of one card. */
+static void rig_open_ports(struct rig *rig)
+{
+	struct pl_options options = setting_options(&card_manual);
+
+	setenv("STANDIN_CARD", "cx7-roce", 1);
+	setenv("STANDIN_PORTS", "2", 1);
+	options.rails = 2;
+	rig_open(rig, &options);
+}
+
 static void rig_close(struct rig *rig)
 {
 	pl_remote_release(rig->remote);
@@ -66,14 +77,10 @@ static struct card_attributes write_visibly(struct rig *rig)
 /* The port of the first rail goes down: the owner reads through the port of the other one. */
 static void other_port(void *argument)
 {
-	struct pl_options options = setting_options(&card_manual);
 	struct rig rig;
 
 	(void)argument;
-	setenv("STANDIN_CARD", "cx7-roce", 1);
-	setenv("STANDIN_PORTS", "2", 1);
-	options.rails = 2;
-	rig_open(&rig, &options);
+	rig_open_ports(&rig);
 	check_number(write_visibly(&rig).port, 1);
 	card_port(0, false);
 	progress_until(&rig.environment, peer_information_of(rig.environment.near_peer).lanes == 1 &&
@@ -123,16 +130,12 @@ static struct verbs_flush *flush_of_test(struct verbs_state *state)
 /* Many reads through the first port do not delay one through the second port. */
 static void fair_ports(void *argument)
 {
-	struct pl_options options = setting_options(&card_manual);
 	struct verbs_flush *many, *one;
 	struct verbs_endpoint *owner;
 	struct rig rig;
 
 	(void)argument;
-	setenv("STANDIN_CARD", "cx7-roce", 1);
-	setenv("STANDIN_PORTS", "2", 1);
-	options.rails = 2;
-	rig_open(&rig, &options);
+	rig_open_ports(&rig);
 	owner = verbs_endpoint_of(rig.environment.far_peer->endpoint);
 	many = flush_of_test(owner->state);
 	one = flush_of_test(owner->state);
