@@ -31,10 +31,15 @@ static uint64_t tcp_chunk_key(const struct tcp_work *work, const struct pl_segme
 	return work->whole ? work->key : remote_key_id(segment->remote);
 }
 
+static bool tcp_segment_trails(const struct tcp_work *work, const struct pl_segment *segment)
+{
+	return !work->is_atomic && segment->remote->trailing;
+}
+
 /* True if a chunk is read with a trailing word. */
 static bool tcp_chunk_trails(const struct tcp_work *work, const struct pl_segment *segment)
 {
-	return work->whole ? work->trails : !work->is_atomic && segment->remote->trailing;
+	return work->whole ? work->trails : tcp_segment_trails(work, segment);
 }
 
 static void fail_post_operation(struct pl_operation *operation, int code)
@@ -364,7 +369,7 @@ static void tcp_divide_operation(const struct tcp_endpoint *endpoint, struct pl_
 		return;
 	work->segment = operation->segments;
 	work->key = remote_key_id(work->segment->remote);
-	work->trails = !work->is_atomic && work->segment->remote->trailing;
+	work->trails = tcp_segment_trails(work, work->segment);
 }
 
 static uint64_t tcp_chunks_at_most(const struct pl_operation *operation, uint32_t chunk)
