@@ -255,8 +255,8 @@ bool pl_sealed_is_acknowledged(const struct pl_sealed *sealed, size_t behind)
 {
 	size_t unsent = sealed->unsent ? sealed->unsent_length - sealed->unsent_at : 0;
 	/*
-	 * The other end needs all of the record that has the byte before these: that record may have all but one byte of its content
-	 * from them. The records of the others are as long as full ones, or longer in all.
+	 * The other end decrypts whole records. The record with the last byte before `behind` may end with up to PL_RECORD_CONTENT - 1
+	 * bytes of `behind`, so it must have arrived. The other bytes of `behind` take at least as many records as full ones would.
 	 */
 	size_t others = behind < PL_RECORD_CONTENT ? 0 : behind - (PL_RECORD_CONTENT - 1);
 	size_t records = (others + PL_RECORD_CONTENT - 1) / PL_RECORD_CONTENT;

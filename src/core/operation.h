@@ -124,8 +124,8 @@ struct pl_operation {
 	struct pl_context *context;
 	struct pl_peer *peer; /* NULL for accept and connect */
 	/*
-	 * Threads of other engines use these of most operations, `pending` with its neighbours, `single` and `fabric`, and nothing else.
-	 * They lie in few cache lines, since each line comes from home's processor and goes back there.
+	 * Of most operations, lanes on other engines use only the next four members, `pending` and its neighbours, `single` and `fabric`.
+	 * These lie in few cache lines: each line moves from home's processor to the lane's, and back.
 	 */
 	struct pl_engine *home;
 	struct pl_operation *finished_before; /* next entry of home->finished */

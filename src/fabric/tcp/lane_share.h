@@ -12,8 +12,8 @@
 
 /*
  * State of an operation on the work list; in operation->fabric. Lanes read only this under the lock of all lanes: the rest of an
- * operation, which home has written, takes them longer than everything else there. Behind that lock, they read little of the rest:
- * each of its cache lines comes from home's processor, and goes back there at the end.
+ * operation, which home has written, takes them longer than everything else there. After they released that lock, they read little of
+ * the rest: each of its cache lines moves from home's processor to the lane's, and back.
  */
 struct tcp_work {
 	struct pl_work_item item;
