@@ -406,6 +406,49 @@ static void frame_after_failed_read(void *argument)
 	victim_close(&offender.victim);
 }
 
+/* Announces a large message whose key has `length` bytes, refuses the victim's READ, and returns the key of that. */
+static uint64_t announce_message(struct accomplice *accomplice, uint32_t cookie, uint32_t length)
+{
+	static const struct answer refusal[ANSWERS_MAX] = { { PL_FRAME_FAIL, PL_FRAME_READ,
+							      .offset = PL_WIRE_UNKNOWN_KEY } };
+	const struct pl_buffer buffer = { accomplice->buffer.region, 0, LENGTH };
+	struct offender *offender = accomplice->offender;
+	struct pl_frame frame = { .type = PL_FRAME_RENDEZVOUS, .length = length, .cookie = cookie, .offset = LENGTH };
+	uint8_t bytes[PL_FRAME_HEADER + sizeof(uint64_t)];
+	struct pl_operation *receive;
+	struct pl_error error;
+
+	check_ok(pl_receive(offender->peer, 0, 0, &buffer, NULL, &receive, &error), &error);
+	pl_frame_encode(&frame, bytes);
+	memset(bytes + PL_FRAME_HEADER, 0xa5, length);
+	check(socket_send(offender->lane, bytes, PL_FRAME_HEADER + length));
+	receive_request(offender, &frame);
+	check_number(frame.type, PL_FRAME_READ);
+	send_answers(offender, refusal, frame.cookie, 0);
+	check_number(pl_wait(receive, AMPLE_TIME, NULL, &error), -ECANCELED);
+	return frame.key;
+}
+
+/* The READ of a large message whose key is too short has no bytes of other keys, nor of freed memory. */
+static void short_key_of_message(void *argument)
+{
+	struct offender offender;
+	struct accomplice accomplice = { .offender = &offender };
+
+	(void)argument;
+	victim_open(&offender.victim, &offender_setting);
+	offender_connect(&offender);
+	accomplice.remote = offender_share(&offender, LENGTH);
+	buffer_open(&accomplice.buffer, offender.victim.context, LENGTH, PL_ACCESS_LOCAL);
+	check_number(announce_message(&accomplice, 1, sizeof(uint64_t)), 0xa5a5a5a5a5a5a5a5u);
+	check_number(announce_message(&accomplice, 2, 0), 0);
+	check_number(announce_message(&accomplice, 3, sizeof(uint64_t) - 1), 0);
+	check_number(announce_message(&accomplice, 4, sizeof(uint64_t)), 0xa5a5a5a5a5a5a5a5u);
+	check(offender_is_connected(&offender));
+	accomplice_leave(&accomplice);
+	victim_close(&offender.victim);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -415,6 +458,7 @@ int main(void)
 		{ "a cancelled neighbour", a_cancelled_neighbour, NULL, 60 },
 		{ "work after a cancelled request", work_after_a_cancelled_request, NULL, 60 },
 		{ "frame after a failed read", frame_after_failed_read, NULL, 60 },
+		{ "short key of a message", short_key_of_message, NULL, 60 },
 	};
 
 	return cases_run("hostile-answers", cases, PL_ARRAY_SIZE(cases));

@@ -17,10 +17,13 @@ struct tcp_taken {
 	struct tcp_joint *joint; /* NULL: it goes to its memory alone */
 };
 
+/* Returns the id of a remote key; 0 if the owner gave fewer bytes, behind which are those of other keys, or of freed memory. */
 static uint64_t remote_key_id(const struct pl_remote *remote)
 {
 	uint64_t id;
 
+	if (remote->key_length < sizeof(id))
+		return 0;
 	memcpy(&id, remote->key, sizeof(id));
 	return le64toh(id);
 }
