@@ -522,7 +522,8 @@ static void data_ranges(void)
 /* Saves steps for each kind of connection: from either end, in the clear and encrypted. */
 static void save_steps(const char *name, const struct fuzz_step *steps, size_t count)
 {
-	static const uint8_t connections[] = { 0, FUZZ_VICTIM_CONNECTS | FUZZ_KEYED, FUZZ_ENCRYPTED | FUZZ_KEYED };
+	static const uint8_t connections[] = { 0, FUZZ_VICTIM_CONNECTS | FUZZ_KEYED, FUZZ_ENCRYPTED | FUZZ_KEYED,
+					       FUZZ_NEWEST };
 	uint8_t bytes[STEP_HEAD + 16 * STEP_SIZE] = { 0, 1 };
 	char full[64];
 
@@ -577,6 +578,12 @@ static void steps_of_peer(void)
 		   FRAME(RENDEZVOUS, .length = 1, .offset = 8, .cookie = 4), answer, CALL(SEND, .length = 9),
 		   FRAME(READ, .length = 6, .cookie = 4), answer, CALL(SEND_COPY, .length = 3),
 		   CALL(NOTIFY, .length = 2), CONTROL(MESSAGE, .length = 4));
+	SAVE_STEPS("short-key", CALL(RECEIVE, .length = 9, .offset = 1), FRAME(RENDEZVOUS, .offset = 8, .cookie = 4),
+		   { .op = STEP_ANSWER, .flags = 7 });
+	SAVE_STEPS("finish", CALL(SEND, .length = 9), CALL(SEND, .length = 9), FRAME(READ, .length = 6, .cookie = 4),
+		   { .op = STEP_LANE, .channel = 1, .flags = 1 },
+		   FRAME(FINISH, .channel = 1, .cookie = 2, .value = { 1 }), FRAME(FINISH, .cookie = 2, .value = { 2 }),
+		   FRAME(READ, .length = 6, .cookie = 4), CALL(CLOSE));
 	SAVE_STEPS("revocation", CALL(SHARE, .flags = 7), CONTROL(IMPORT, .key = 2), FRAME(WRITE, .length = 5),
 		   FRAME(READ, .length = 18), CALL(REVOKE, .key = 2), FRAME(READ, .length = 18),
 		   FRAME(WRITE, .length = 5), CALL(SHARE, .flags = 15), CONTROL(IMPORT, .key = 2),
@@ -596,6 +603,13 @@ static void steps_of_streams(void)
 		   STREAM(UNSUBSCRIBE, .cookie = 1, .length = 3, .value = { 2 }));
 	SAVE_STEPS("stream-held", STREAM(SUBSCRIBE, .flags = 8), REPEAT(6), loan, publish, loan, publish, loan, publish,
 		   loan, { .op = STEP_ADVANCE, .kind = 2 }, loan, publish, CALL(STREAM, .flags = 5), loan);
+	SAVE_STEPS("stream-asked", STREAM(SUBSCRIBE, .flags = 8), REPEAT(4), loan, publish, publish,
+		   STREAM(TAKEN, .cookie = 1, .length = 2, .value = { 1 }), loan, publish,
+		   { .op = STEP_ADVANCE, .kind = 1 }, STREAM(TAKEN, .cookie = 1, .length = 3, .value = { 3 }), loan,
+		   publish, CALL(STREAM, .flags = 5));
+	SAVE_STEPS("stream-place", STREAM(SUBSCRIBE, .flags = 56), REPEAT(4), loan, publish, publish,
+		   STREAM(TAKEN, .cookie = 1, .length = 2, .value = { 1 }), loan, { .op = STEP_ADVANCE, .kind = 2 },
+		   loan, { .op = STEP_ADVANCE, .kind = 6 }, loan);
 	SAVE_STEPS("stream-flood", REPEAT(1000), STREAM(SUBSCRIBE), REPEAT(100), STREAM(LIST), REPEAT(5),
 		   STREAM(SUBSCRIBE, .key = 1), STREAM(SUBSCRIBE, .key = 2), STREAM(SUBSCRIBE, .key = 3));
 	SAVE_STEPS("stream-push", STREAM(SUBSCRIBE, .flags = 12), STREAM(SLOTS, .flags = 3),

@@ -45,7 +45,7 @@ void secret_fill(uint8_t *bytes, size_t length)
 	const uint8_t *mark = secret_mark();
 
 	for (size_t at = 0; at < length; at += MARK)
-		memcpy(bytes + at, mark, MARK);
+		memcpy(bytes + at, mark, length - at < MARK ? length - at : MARK);
 }
 
 UNOBSERVED bool secret_intact(const uint8_t *bytes, size_t length)
@@ -60,9 +60,9 @@ UNOBSERVED bool secret_intact(const uint8_t *bytes, size_t length)
 	return !differ;
 }
 
-UNOBSERVED bool secret_inside(const uint8_t *bytes, size_t length)
+UNOBSERVED static bool mark_inside(const uint8_t *bytes, size_t length, const uint8_t *mark)
 {
-	const uint8_t *mark = secret_mark(), *at = bytes, *end = bytes + length;
+	const uint8_t *at = bytes, *end = bytes + length;
 
 	while (end - at >= (ptrdiff_t)MARK && (at = memchr(at, mark[0], (size_t)(end - at) - MARK + 1))) {
 		unsigned same = 1;
@@ -73,6 +73,18 @@ UNOBSERVED bool secret_inside(const uint8_t *bytes, size_t length)
 			return true;
 		at++;
 	}
+	return false;
+}
+
+UNOBSERVED bool secret_inside(const uint8_t *bytes, size_t length)
+{
+	uint8_t marks[2 * MARK];
+
+	/* Eight bytes of a block begin anywhere in the mark. */
+	secret_fill(marks, sizeof(marks));
+	for (unsigned i = 0; i < MARK; i++)
+		if (mark_inside(bytes, length, marks + i))
+			return true;
 	return false;
 }
 

@@ -9,6 +9,11 @@
 #include "support/attack.h"
 
 #define PATIENCE (5 * PL_NS_PER_S)
+#define NEWEST \
+	(PL_CAPABILITY_NOTIFY_LANES | PL_CAPABILITY_CONFIRMS_LANES | PL_CAPABILITY_FINISH_LANES | \
+	 PL_CAPABILITY_TRAILING_WORDS | PL_CAPABILITY_FRAMES_IN_PLACE | PL_CAPABILITY_QUIET_FRAMES | \
+	 PL_CAPABILITY_PUSHED_FRAMES | PL_CAPABILITY_PREPARED_FRAMES | PL_CAPABILITY_STREAM_LIMITS | \
+	 PL_CAPABILITY_ASKED_REPORTS)
 
 static const struct pl_stream closed_stream = { .fd = -1 };
 
@@ -80,6 +85,8 @@ static struct pl_control intruder_hello(const struct intruder *intruder)
 
 	hello.hello.lanes = intruder->lanes;
 	hello.hello.capabilities = PL_CAPABILITY_NOTIFY_DATA | PL_CAPABILITY_STREAMS | PL_CAPABILITY_STREAM_TOKENS;
+	if (intruder->connection & FUZZ_NEWEST)
+		hello.hello.capabilities |= NEWEST;
 	hello.hello.flags = intruder->connection & FUZZ_ENCRYPTED ? PL_HELLO_ENCRYPT_DATA : 0;
 	if (intruder->connection & FUZZ_FOREIGN_HOST)
 		memset(hello.hello.boot_id, 1, sizeof(hello.hello.boot_id));

@@ -18,6 +18,7 @@ enum fuzz_connection {
 	FUZZ_KEYED = 4,           /* both ends have a key */
 	FUZZ_UNREAD = 8,          /* the intruder reads in steps STEP_READ only */
 	FUZZ_FOREIGN_HOST = 16,   /* the intruder claims to run on another host */
+	FUZZ_NEWEST = 32,         /* the intruder claims all that this release can over tcp */
 };
 
 enum fuzz_op {

@@ -180,6 +180,7 @@ static void fill_subscribe(const struct fuzz_step *step, struct pl_stream_messag
 	message->subscribe.overflow = step->flags / 4 % 3;
 	message->subscribe.push = step->flags / 12 % 2;
 	message->subscribe.prepare = step->flags / 24 % 2;
+	message->subscribe.in_place = step->flags / 48 % 2;
 	message->subscribe.from = step_value(step);
 	message->subscribe.every = 1 + step->length % 4;
 	if (step->cookie == 2)

@@ -34,18 +34,23 @@ static void *counting_allocate(size_t size, void *user)
 	void *pointer = malloc(size);
 
 	REQUIRE(pointer);
+	/* Memory that the library does not clear must not reach the intruder. */
+	secret_fill(pointer, size);
 	count_block(user, pointer, true);
 	return pointer;
 }
 
 static void *counting_reallocate(void *old, size_t size, void *user)
 {
-	void *pointer;
+	size_t before = old ? malloc_usable_size(old) : 0;
+	uint8_t *pointer;
 
 	if (old)
 		count_block(user, old, false);
 	pointer = realloc(old, size);
 	REQUIRE(pointer);
+	if (size > before)
+		secret_fill(pointer + before, size - before);
 	count_block(user, pointer, true);
 	return pointer;
 }
