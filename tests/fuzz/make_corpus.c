@@ -616,6 +616,9 @@ static void steps_of_streams(void)
 		   STREAM(CREDIT, .flags = 10), loan, publish, { .op = STEP_ANSWER, .flags = 1, .length = 4 }, loan,
 		   publish, loan, publish, loan, publish, { .op = STEP_ANSWER },
 		   STREAM(CREDIT, .flags = 2, .cookie = 1), STREAM(UNSUBSCRIBE));
+	SAVE_STEPS("stream-push-close", STREAM(SUBSCRIBE, .flags = 12), STREAM(SLOTS, .flags = 3),
+		   STREAM(CREDIT, .flags = 10), loan, publish, { .op = STEP_ANSWER, .flags = 1, .length = 4 },
+		   CALL(STREAM, .flags = 5));
 	SAVE_STEPS("stream-token", CALL(STREAM, .flags = 6), STREAM(SUBSCRIBE), STREAM(LIST),
 		   STREAM(SUBSCRIBE, .cookie = 4), STREAM(LIST, .cookie = 5), STREAM(SUBSCRIBE, .cookie = 3),
 		   STREAM(LIST, .cookie = 3), loan, publish, CALL(STREAM, .flags = 7), loan, publish,
