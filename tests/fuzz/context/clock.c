@@ -34,7 +34,7 @@ uint64_t __wrap_pl_wall_clock(void)
 	return WALL + __wrap_pl_now();
 }
 
-/* A close waits for the other end, which cannot answer meanwhile. */
+/* Time passes for a close, which waits for the other end. That cannot answer meanwhile. */
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
 	(void)left;
@@ -73,7 +73,7 @@ static void expire_timers(struct pl_engine *engine)
 	pl_engine_unlock(engine);
 }
 
-/* So does a call that drives the context until the other end answers. */
+/* Time passes for a call, too, that drives the context until the other end answers. */
 void __wrap_pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 {
 	(void)turn;
