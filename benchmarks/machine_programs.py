@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -57,6 +58,20 @@ def end_children():
         time.sleep(0.001)
 
 
+def end_group(child):
+    """Ends a command, and what it left; without any process the group is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(DEATH_LIMIT)
+    end_children()
+
+
+def read_again(file):
+    file.seek(0)
+    return file.read()
+
+
 def shown(command):
     """Returns a command without the folders of its programs, for messages."""
     words = command[1:] if command[0] == sys.executable else command
@@ -68,24 +83,22 @@ def output_of(command, deadline, most, environment, status_matters=True, folder=
     left = deadline - time.monotonic()
     if left <= 0:
         raise Cut('no time was left for ' + shown(command))
-    try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                 errors='replace', start_new_session=True, cwd=folder, env=environment)
-    except OSError as error:
-        raise Failed(f'{command[0]}: {error.strerror}') from error
-    try:
-        out, messages = child.communicate(timeout=min(left, most))
-    except subprocess.TimeoutExpired as error:
-        if most < left:
-            raise Failed(f'{shown(command)}: took more than {most:.0f} s') from error
-        raise Cut('at its limit in ' + shown(command)) from error
-    finally:
-        # Ends what the command left, too; without any process the group is gone.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(DEATH_LIMIT)
-        end_children()
+    # Files, because a process that the command leaves behind would hold pipes open.
+    with tempfile.TemporaryFile('w+', errors='replace') as out_file, tempfile.TemporaryFile('w+', errors='replace') as message_file:
+        try:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out_file, stderr=message_file, start_new_session=True,
+                                     cwd=folder, env=environment)
+        except OSError as error:
+            raise Failed(f'{command[0]}: {error.strerror}') from error
+        try:
+            child.wait(min(left, most))
+        except subprocess.TimeoutExpired as error:
+            if most < left:
+                raise Failed(f'{shown(command)}: took more than {most:.0f} s') from error
+            raise Cut('at its limit in ' + shown(command)) from error
+        finally:
+            end_group(child)
+        out, messages = read_again(out_file), read_again(message_file)
     if child.returncode and status_matters:
         raise Failed(f'{shown(command)}: status {child.returncode}: {(messages or out).strip()[-400:]}')
     return out if status_matters else out + messages

@@ -310,6 +310,15 @@ def test_machine_ends_programs_that_take_too_long(monkeypatch):
         machine_programs.output_of(['sleep', '1000'], time.monotonic(), DEADLINE, dict(os.environ))
 
 
+def test_machine_does_not_wait_for_what_a_program_left(tmp_path):
+    """A process that holds the output open is killed once the program has ended."""
+    pid = tmp_path / 'pid'
+    build = build_folder(tmp_path, local_threads=f'sleep 1000 & echo $! >>{pid}; echo "$3 1000000 100.0 900"')
+    done = run_machine('--build', build, '--only', 'threads', '--rounds', '1', '--limit', str(DEADLINE))
+    assert done.returncode == 0 and 'local, 8 bytes, 1 thread: 1 Mops/s' in done.stdout
+    assert pid.read_text() and not any(alive(int(each)) for each in pid.read_text().split())
+
+
 def test_machine_keeps_figures_of_a_killed_run(tmp_path):
     """Not even a signal that cannot be caught loses the figures of the section that runs."""
     mark, saved = tmp_path / 'mark', tmp_path / 'goals.json'
