@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -277,13 +278,13 @@ def test_machine_names_what_is_wrong(tmp_path):
 
 def test_machine_keeps_its_time_and_order(tmp_path):
     """The first section never ends, the second one cannot begin; sections run in the order of --only."""
-    build = build_folder(tmp_path, local_threads='sleep 1000', peer_rate='echo 1', core_distance='echo 1', raw_sockets='echo 1')
+    build = build_folder(tmp_path, raw_sockets='exec sleep 1000', peer_rate='echo 1', local_threads='echo 1')
     saved = tmp_path / 'goals.json'
-    begin = time.monotonic()
-    done = run_machine('--build', build, '--only', 'gpu-peer,threads,peer-rate', '--time', '3', '--save', saved)
-    assert done.returncode == 1 and time.monotonic() - begin < DEADLINE
-    assert re.findall('^failed: (.*?): (?:not begun|cut off)', done.stdout, re.M) == ['threads', 'peer-rate']
-    assert 'cut off after' in done.stdout and 'failed: peer-rate: not begun: no time was left' in done.stdout
+    done = run_machine('--build', build, '--only', 'gpu-peer,tcp,peer-rate', '--time', '3', '--save', saved)
+    assert done.returncode == 1 and 'not measured: gpu-peer: 0 of 1 GPU' in done.stdout
+    # Neither the limit of a program nor that of the section ended it.
+    assert 'failed: tcp: cut off after' in done.stdout and 'took more than' not in done.stdout
+    assert 'failed: peer-rate: not begun: no time was left' in done.stdout
     assert json.loads(saved.read_text())['complete'] is True
     (build / 'benchmarks/peer_rate').write_text('#!/bin/sh\nexit 1\n')
     done = run_machine('--build', build, '--only', 'peer-rate,threads', '--limit', '1')
@@ -473,6 +474,39 @@ def test_machine_lists_and_chooses_sections(tmp_path):
                   ['--time', '-1']):
         done = run_machine(*wrong)
         assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith('machine: error: ')
+
+
+@pytest.mark.skipif(not shutil.which('strip') or not shutil.which('ldd'), reason='no strip or ldd')
+def test_machine_pack(tmp_path):
+    """Programs of the system stand in for those of a build; scripts are no programs."""
+    build, packed = tmp_path / 'build', tmp_path / 'packed'
+    (build / 'benchmarks').mkdir(parents=True)
+    shutil.copy(shutil.which('true'), build / 'peerlane')
+    shutil.copy(shutil.which('true'), build / 'benchmarks/raw_sockets')
+    (build / 'benchmarks/script').write_text('#!/bin/sh\n')
+    (build / 'benchmarks/script').chmod(0o755)
+    command = [sys.executable, BENCH / 'machine_pack', packed, '--build', build]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    assert 'without the package for Python' in done.stdout and re.search(r'packed: [\d.]+ MiB', done.stdout)
+    assert [path.name for path in (packed / 'benchmarks').iterdir()] == ['raw_sockets']
+    assert subprocess.run([packed / 'peerlane'], timeout=DEADLINE).returncode == 0
+    assert not any(re.match(r'lib(c|m|dl|pthread|ssl|crypto|stdc\+\+)\.so', path.name) for path in packed.rglob('*'))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 2 and 'exists' in done.stderr
+    done = subprocess.run([*command[:2], tmp_path / 'other', '--build', tmp_path], capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 2 and 'is not built' in done.stderr
+
+
+def test_machine_uses_libraries_and_commands_of_a_packed_folder(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import machine_programs
+    monkeypatch.setenv('LD_LIBRARY_PATH', '/driver')
+    assert machine_programs.environment_of(tmp_path)['LD_LIBRARY_PATH'] == '/driver'
+    for name in ('lib', 'bin'):
+        (tmp_path / name).mkdir()
+    environment = machine_programs.environment_of(tmp_path)
+    assert environment['LD_LIBRARY_PATH'] == f'/driver:{tmp_path}/lib' and environment['PATH'].endswith(f':{tmp_path}/bin')
 
 
 def test_ceiling_prints_rows(tmp_path):
