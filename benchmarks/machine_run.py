@@ -53,7 +53,7 @@ class Run:
         self.cores = len(os.sched_getaffinity(0))
         self.figures, self.left_out, self.failures, self.ran = [], [], [], []
         self.save_path, self.complete = options.save, False
-        self.end = time.monotonic() + (options.time or math.inf)
+        self.time, self.end = options.time or math.inf, math.inf
         self.section, self.deadline = None, time.monotonic() + 60
         self.environment = machine_programs.environment_of(self.build)
         self.gpus = json.loads(self.output(self.path('peerlane'), 'version', '--json'))['gpus']
@@ -176,6 +176,7 @@ class Run:
         return None if os.access(self.path('benchmarks/' + need), os.X_OK) else f'{need} is not built'
 
     def measure(self, sections):
+        self.end = time.monotonic() + self.time
         print(f'{plural(self.cores, "core")}; ' + (', '.join(gpu['name'] for gpu in self.gpus) or 'no GPU'), flush=True)
         for section in sections:
             reasons = [reason for reason in map(self.missing, section.needs) if reason]

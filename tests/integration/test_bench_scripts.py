@@ -320,6 +320,7 @@ def test_machine_does_not_wait_for_what_a_program_left(tmp_path):
     assert pid.read_text() and not any(alive(int(each)) for each in pid.read_text().split())
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='one core has one figure of threads')
 def test_machine_keeps_figures_of_a_killed_run(tmp_path):
     """Not even a signal that cannot be caught loses the figures of the section that runs."""
     mark, saved = tmp_path / 'mark', tmp_path / 'goals.json'
