@@ -5,7 +5,8 @@
  * loop of cuMemcpyAsync() and cuMemcpyBatchAsync() between the same GPUs within this process.
  *
  * gpu_blocks host GPU [manual [MULTIPROCESSORS]]: the same between host memory and a GPU. The host memory is the other process's, then
- * this process's that is locked, then this process's that is not. The loop of copies uses locked memory. Checks the bytes.
+ * this process's that is locked, then this process's that is not. The loop of copies uses locked memory. Checks the bytes. In
+ * brackets: the vectors that the kernel copied, as the library may choose copies; of unlocked memory it always does.
  */
 #include "support.h"
 
@@ -24,6 +25,7 @@
 
 static struct pl_transfer transfers[BLOCKS_MAX];
 static char reason[256];
+static unsigned by_kernel; /* vectors of the last measurement that the kernel copied */
 
 static uint64_t median_of(uint64_t *samples)
 {
@@ -50,6 +52,7 @@ static void await_operation(struct pl_operation *operation)
 
 	MUST(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	snprintf(reason, sizeof(reason), "%s", receipt.reason);
+	by_kernel += strstr(reason, "kernel of the GPU") != NULL;
 }
 
 static uint64_t vector_time(struct gpu_session *session, bool write, size_t block, unsigned count)
@@ -59,6 +62,7 @@ static uint64_t vector_time(struct gpu_session *session, bool write, size_t bloc
 	struct pl_error error;
 
 	fill_transfers(session, block, count);
+	by_kernel = 0;
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		samples[i] = now_ns();
 		MUST((write ? pl_writev : pl_readv)(session->peer, transfers, count, NULL, &operation, &error), &error);
@@ -235,10 +239,11 @@ static void print_host_rates(struct host_shape *shape, size_t block, unsigned co
 	printf("%s, %4u x %3zu KiB, to and from the GPU:", shape->name, count, block >> 10);
 	for (unsigned out = 0; out < 2; out++) {
 		bool write = shape->host_here != (out != 0);
+		double kernel = bytes / (double)vector_time(&shape->kernel, write, block, count);
 		CUdeviceptr swapped = raw.memory[0];
 
-		printf(" kernel %5.2f, prepared %5.2f, copies %5.2f, cuMemcpyAsync %5.2f%s",
-		       bytes / (double)vector_time(&shape->kernel, write, block, count),
+		printf(" kernel %5.2f (%u of %u)", kernel, by_kernel, ROUNDS);
+		printf(", prepared %5.2f, copies %5.2f, cuMemcpyAsync %5.2f%s",
 		       bytes / (double)prepared_time(&shape->kernel, write, block, count),
 		       bytes / (double)vector_time(&shape->copies, write, block, count), raw_rate(false, block, count),
 		       out ? "\n" : ";");

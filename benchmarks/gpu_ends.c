@@ -2,11 +2,13 @@
 #include "gpu_ends.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PATIENCE (60 * NS_PER_S)
+#define PATIENCE (600 * NS_PER_S) /* other shapes of the program may be measured first */
 
 static void allocate_region(struct pl_context *context, int gpu, size_t bytes, unsigned access,
 			    struct pl_region **region)
@@ -52,6 +54,8 @@ void gpu_server_start(struct gpu_server *server, int gpu, void *(*allocate)(int 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
 		give_up("socketpair", -errno, NULL);
 	child = fork();
+	if (child == 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	/* Each process keeps one end only, so that it notices the exit of the other process. */
 	close(pair[child != 0]);
 	if (child == 0)

@@ -1,34 +1,34 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the sections of benchmarks/machine: programs within a limit of time, figures, goals, and their summary."""
+"""Runs the sections of benchmarks/machine: figures, goals, limits of time, and their summary."""
 import collections
 import contextlib
+import functools
 import json
+import math
 import os
 import shutil
-import signal
 import statistics
 import subprocess
+import sys
 import time
 
+import machine_programs
 import results
+from machine_programs import Cut, Failed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 # needs: of 'gpu', '2 gpus', 'N cores', and names of programs in BUILD/benchmarks or, after 'command ', of the system.
 Section = collections.namedtuple('Section', 'name title limit needs measure')
 # of: 'figure', or 'ratio' to the peer.  Judged on machines with as many cores and GPUs.
 Goal = collections.namedtuple('Goal', 'of least most cores gpus', defaults=[None, None, 1, 0])
 MET = {True: 'yes', False: 'NO', None: 'not judged'}
-
-
-class Failed(Exception):
-    """A program of a section failed."""
-
-
-class Cut(Exception):
-    """The time of a section is over."""
+# Seconds that a program may take, so that one that hangs does not take the time of its whole section.
+PROGRAM_LIMIT = 60
 
 
 def plural(count, noun):
-    return f'{count} {noun}{"" if count == 1 else "s"}'
+    return f'{count:,} {noun}{"" if count == 1 else "s"}'
 
 
 def size_text(size):
@@ -52,81 +52,70 @@ class Run:
         self.build, self.rounds, self.seconds, self.limit = options.build, options.rounds, options.seconds, options.limit
         self.cores = len(os.sched_getaffinity(0))
         self.figures, self.left_out, self.failures, self.ran = [], [], [], []
+        self.save_path, self.complete = options.save, False
+        self.time, self.end = options.time or math.inf, math.inf
         self.section, self.deadline = None, time.monotonic() + 60
+        self.environment = machine_programs.environment_of(self.build)
         self.gpus = json.loads(self.output(self.path('peerlane'), 'version', '--json'))['gpus']
+        self.head = results.head([gpu['name'] for gpu in self.gpus])
 
     # -- programs ------------------------------------------------------------------------------------------
 
     def path(self, name):
         return os.path.join(self.build, name)
 
-    def output(self, *command, environment=None, status_matters=True, folder=None):
-        """Returns what the command prints.  Ends it, and all its children, when the section's time is over."""
-        command = [str(part) for part in command]
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise Cut('no time was left for ' + ' '.join(command))
-        try:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                     start_new_session=True, cwd=folder, env={**os.environ, **(environment or {})})
-        except OSError as error:
-            raise Failed(f'{command[0]}: {error.strerror}') from error
-        try:
-            out, messages = child.communicate(timeout=left)
-        except subprocess.TimeoutExpired as error:
-            raise Cut('at its limit in ' + ' '.join(command)) from error
-        finally:
-            # Ends what the command left, too; without any process the group is gone.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        if child.returncode and status_matters:
-            raise Failed(f'{" ".join(command)}: status {child.returncode}: {(messages or out).strip()[-400:]}')
-        return out if status_matters else out + messages
+    def output(self, *command, environment=None, status_matters=True, folder=None, most=PROGRAM_LIMIT):
+        """Returns what the command prints.  Ends it after `most` seconds, or when the section's time is over."""
+        return machine_programs.output_of([str(part) for part in command], self.deadline, most, {**self.environment, **(environment or {})},
+                                          status_matters, folder)
 
-    def program(self, name, *arguments):
-        return self.output(self.path('benchmarks/' + name), *arguments)
+    def program(self, name, *arguments, most=PROGRAM_LIMIT):
+        return self.output(self.path('benchmarks/' + name), *arguments, most=most)
 
     def json(self, name, *arguments):
         return json.loads(self.program(name, *arguments))
 
-    def bench_document(self, *options, seconds=None):
-        return json.loads(self.output(self.path('peerlane'), 'bench', '--json', '--duration', seconds or self.seconds, *options))
+    def command(self, *arguments, seconds=None):
+        """Runs a measurement of `peerlane bench`; returns its document."""
+        return json.loads(self.output(self.path('peerlane'), 'bench', *arguments, '--json', '--duration', seconds or self.seconds))
 
     def bench(self, *options, seconds=None):
         """Returns the results of `peerlane bench`."""
-        return self.bench_document(*options, seconds=seconds)['results']
+        return self.command(*options, seconds=seconds)['results']
 
-    def kv(self, *options):
-        return json.loads(self.output(self.path('peerlane'), 'bench', 'kv', '--json', '--duration', self.seconds,
-                                      *options))['results']
+    def medians(self, *options, of='bytes_per_second', seconds=None):
+        """Returns the median over the rounds for each size of `peerlane bench`."""
+        rounds = [self.bench(*options, seconds=seconds) for _ in range(self.rounds)]
+        return {rows[0]['size']: statistics.median(row['latency_us']['p50'] if of == 'latency' else row[of] for row in rows)
+                for rows in zip(*rounds)}
 
     def workflow(self, *options):
-        return json.loads(self.output(self.path('peerlane'), 'bench', 'workflow', '--json', '--duration', self.seconds, '--rounds',
-                                      self.rounds, *options))['results']
+        return self.command('workflow', '--rounds', self.rounds, *options)['results']
 
-    def script(self, name, *arguments):
+    def script(self, name, *arguments, most=PROGRAM_LIMIT):
         """Runs a script of this folder on the build's programs; returns its JSON."""
-        return json.loads(self.output('python3', os.path.join(os.path.dirname(os.path.abspath(__file__)), name), *arguments))
+        return json.loads(self.output(sys.executable, os.path.join(HERE, name), *arguments, most=most))
 
     # -- figures and goals ---------------------------------------------------------------------------------
 
     def median(self, measure):
         return statistics.median(measure() for _ in range(self.rounds))
 
-    def figure(self, what, value, unit, peer=None, peer_value=None, ratio=None, goal=None, cost=None):
+    def figure(self, what, value, unit, peer=None, peer_value=None, ratio=None, goal=None, cost=None, note=None):
         """Records a figure.  peer: name of what it is compared with; ratio: by default that of both values; cost: seconds of
         processors a GB."""
         if ratio is None and value is not None and peer_value:
             ratio = value / peer_value
         row = {'section': self.section.name, 'what': what, 'figure': value, 'unit': unit, 'peer': peer, 'peer_figure': peer_value,
-               'ratio': ratio, 'seconds_per_gigabyte': cost, 'goal': goal and goal_text(goal), 'met': None, 'not_judged': None}
+               'ratio': ratio, 'seconds_per_gigabyte': cost, 'note': note, 'goal': goal and goal_text(goal),
+               'goal_of': goal and goal.of, 'least': goal and goal.least, 'most': goal and goal.most, 'met': None, 'not_judged': None}
         if goal:
             self.judge(row, goal)
         self.figures.append(row)
         compared = f'; {peer}: {number(peer_value)}' if peer else ''
         print(f'  {what}: {number(value)} {unit}{compared}{"" if ratio is None else f"; ratio {ratio:.2f}"}'
-              f'{"" if cost is None else f"; {cost:.2f} s/GB"}', flush=True)
+              f'{"" if cost is None else f"; {cost:.2f} s/GB"}{f"; {note}" if note else ""}', flush=True)
+        self.save()
 
     def judge(self, row, goal):
         value = row['ratio' if goal.of == 'ratio' else 'figure']
@@ -139,11 +128,38 @@ class Run:
         else:
             row['met'] = value >= goal.least if goal.least is not None else value <= goal.most
 
+    def not_measured(self, what, reason):
+        self.left_out.append({'section': self.section.name, 'what': what, 'reason': reason})
+        print(f'  {what}: not measured: {reason}', flush=True)
+
     def failed(self, message):
         self.failures.append({'section': self.section.name, 'message': message})
         print(f'  FAILED: {message}', flush=True)
 
+    @contextlib.contextmanager
+    def part(self):
+        """Lets the section go on after a part of it has failed."""
+        try:
+            yield
+        except Failed as failure:
+            self.failed(str(failure))
+        except Cut:
+            raise
+        except Exception as error:      # pylint: disable=broad-except; a program printed no figures, or 0
+            self.failed(f'{type(error).__name__}: {error}')
+
     # -- sections ------------------------------------------------------------------------------------------
+
+    @functools.lru_cache(maxsize=None)
+    def has_module(self, name):
+        try:
+            return subprocess.run([sys.executable, '-c', f'import {name}'], capture_output=True, stdin=subprocess.DEVNULL, check=False,
+                                  timeout=PROGRAM_LIMIT).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def has_command(self, name):
+        return shutil.which(name, path=self.environment['PATH']) is not None
 
     def missing(self, need):
         """Returns why the machine cannot serve a need, or None."""
@@ -154,36 +170,40 @@ class Run:
         if kind == 'cores':
             return None if self.cores >= int(count) else f'{self.cores} of {count} cores'
         if count == 'module':
-            found = subprocess.run(['python3', '-c', f'import {kind}'], capture_output=True, check=False).returncode == 0
-            return None if found else f'no {kind} for python3'
+            return None if self.has_module(kind) else f'no {kind} for python3'
         if count == 'command':
-            return None if shutil.which(kind) else f'no command {kind}'
+            return None if self.has_command(kind) else f'no {kind}'
         return None if os.access(self.path('benchmarks/' + need), os.X_OK) else f'{need} is not built'
 
     def measure(self, sections):
+        self.end = time.monotonic() + self.time
         print(f'{plural(self.cores, "core")}; ' + (', '.join(gpu['name'] for gpu in self.gpus) or 'no GPU'), flush=True)
         for section in sections:
             reasons = [reason for reason in map(self.missing, section.needs) if reason]
             if reasons:
-                self.left_out.append({'section': section.name, 'reason': '; '.join(reasons)})
-                continue
-            self.section, begin, before = section, time.monotonic(), len(self.figures)
-            self.deadline = begin + (self.limit or section.limit)
-            print(f'\n{section.name}: {section.title}', flush=True)
-            try:
+                self.left_out.append({'section': section.name, 'what': None, 'reason': '; '.join(reasons)})
+            elif time.monotonic() >= self.end:
+                self.failures.append({'section': section.name, 'message': 'not begun: no time was left'})
+            else:
+                self.measure_section(section)
+            self.save()
+        self.complete = True
+
+    def measure_section(self, section):
+        self.section, begin, before = section, time.monotonic(), len(self.figures)
+        self.deadline = min(begin + (self.limit or section.limit), self.end)
+        print(f'\n{section.name}: {section.title}', flush=True)
+        try:
+            with self.part():
                 section.measure(self)
-                if len(self.figures) == before:
+                if len(self.figures) == before and not any(one['section'] == section.name for one in self.left_out + self.failures):
                     raise Failed('its programs printed no figures')
-            except Cut as cut:
-                self.failed(f'cut off after {time.monotonic() - begin:.0f} s: {cut}')
-            except Failed as failure:
-                self.failed(str(failure))
-            # A program printed no figures, or 0.
-            except (ValueError, LookupError, TypeError, ArithmeticError, OSError) as error:
-                self.failed(f'{type(error).__name__}: {error}')
-            except (KeyboardInterrupt, SystemExit):
-                self.failed('interrupted')
-                raise
+        except Cut as cut:
+            self.failed(f'cut off after {time.monotonic() - begin:.0f} s: {cut}')
+        except (KeyboardInterrupt, SystemExit):
+            self.failed('interrupted')
+            raise
+        finally:
             self.ran.append({'section': section.name, 'seconds': round(time.monotonic() - begin, 1)})
 
     def print_summary(self):
@@ -194,22 +214,27 @@ class Run:
             ratio = '-' if row['ratio'] is None else format(row['ratio'], '.2f')
             print(f'{row["section"]:<14} {row["what"]:<44} {number(row["figure"]):>10} {row["unit"]:<9} '
                   f'{number(row["peer_figure"]):>10} {ratio:>5} {row["goal"]:<13} {MET[row["met"]]}'
-                  + (f' ({row["not_judged"]})' if row['not_judged'] else ''))
+                  + (f' ({row["not_judged"]})' if row['not_judged'] else '') + (f'; {row["note"]}' if row['note'] else ''))
         if goals:
             counts = collections.Counter(row['met'] for row in goals)
             print(f'{counts[True]} goals met, {counts[False]} not met, {counts[None]} not judged')
+        print('; '.join(f'{one["section"]}: {one["seconds"]:.0f} s' for one in self.ran))
         for one in self.left_out:
-            print(f'left out: {one["section"]}: {one["reason"]}')
+            print(f'not measured: {one["section"]}: {one["what"] + ": " if one["what"] else ""}{one["reason"]}')
         for one in self.failures:
             print(f'failed: {one["section"]}: {one["message"]}')
 
-    def save(self, path):
-        document = {'format': 1, 'kind': 'goals', **results.head([gpu['name'] for gpu in self.gpus]), 'rounds': self.rounds,
-                    'seconds': self.seconds, 'sections': self.ran, 'figures': self.figures, 'left_out': self.left_out,
-                    'failures': self.failures}
-        with open(path, 'w', encoding='utf-8') as out:
+    def save(self):
+        """Replaces the saved document by one with all figures so far."""
+        if not self.save_path:
+            return
+        document = {'format': 1, 'kind': 'goals', **self.head, 'complete': self.complete,
+                    'rounds': self.rounds, 'seconds': self.seconds, 'sections': self.ran, 'figures': self.figures,
+                    'left_out': self.left_out, 'failures': self.failures}
+        with open(self.save_path + '.part', 'w', encoding='utf-8') as out:
             json.dump(document, out, indent=2)
             out.write('\n')
+        os.replace(self.save_path + '.part', self.save_path)
 
     def status(self):
         return 1 if self.failures else 0 if self.ran else 77

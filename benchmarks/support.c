@@ -163,6 +163,7 @@ int run_stream(const void *run, void (*publish)(const void *run, int address_pip
 		return 1;
 	child = fork();
 	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		publish(run, pipes[1]);
 		return 0;
 	}

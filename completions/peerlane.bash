@@ -159,7 +159,7 @@ _peerlane() {
 		return
 		;;
 	--plot)
-		COMPREPLY=($(compgen -W $'bandwidth\nframes\nlatency\npercentiles\nphases\nsamples\nmatrix\nmatrix-latency' -- "$current"))
+		COMPREPLY=($(compgen -W $'bandwidth\nframes\nlatency\npercentiles\nphases\nsamples\nmatrix\nmatrix-latency\ngoals' -- "$current"))
 		return
 		;;
 	--sysroot | -r)

@@ -78,6 +78,7 @@ static const char *const captions[REPORT_PLOTS] = {
 	[REPORT_PLOT_PHASES] = "Time of a frame by phase",
 	[REPORT_PLOT_MATRIX] = "Bandwidth of all pairs",
 	[REPORT_PLOT_MATRIX_LATENCY] = "Latency of all pairs",
+	[REPORT_PLOT_GOALS] = "Figures next to their goals",
 };
 
 static const char *const explanations[REPORT_PLOTS] = {
@@ -91,6 +92,8 @@ static const char *const explanations[REPORT_PLOTS] = {
 	[REPORT_PLOT_SAMPLES] = "A constant rate is better. Dips are disturbances.",
 	[REPORT_PLOT_MATRIX] = "A row for each sending rank. Light is better.",
 	[REPORT_PLOT_MATRIX_LATENCY] = "A row for each sending rank. Light is better.",
+	[REPORT_PLOT_GOALS] =
+		"The line in the middle of a bar is the goal. Longer bars are better. The table has all figures.",
 };
 
 static void write_tile(FILE *file, const char *value, const char *label, const char *name)
@@ -254,7 +257,7 @@ static int write_plot_caption(const struct report *report, enum report_plot plot
 
 static int write_plot_card(const struct report *report, enum report_plot plot, FILE *file)
 {
-	bool tall = plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY;
+	bool tall = plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY || plot == REPORT_PLOT_GOALS;
 	bool again = plot == REPORT_PLOT_PERCENTILES && report_plot_available(report, REPORT_PLOT_LATENCY);
 	int rc;
 

@@ -22,7 +22,7 @@ static char *copy_valid_utf8(const char *text)
 
 static int read_document_kind(struct json_object *root, enum report_kind *kind)
 {
-	static const char *const names[] = { "bench", "workflow", "proxy", "matrix" };
+	static const char *const names[] = { "bench", "workflow", "proxy", "matrix", "goals" };
 	struct json_object *named = NULL;
 
 	/* Documents of earlier releases have no kind. */
@@ -84,6 +84,8 @@ static int read_document(struct report *report, struct report_document *document
 					   "\"format\" is not 1: the file is from a later release");
 	if (document->kind == REPORT_MATRIX)
 		rc = report_read_matrix(document, error);
+	else if (document->kind == REPORT_GOALS)
+		rc = report_read_goals(document, error);
 	else if (document->kind != REPORT_MACHINE)
 		rc = report_read_results(report, document, error);
 	topology = cli_json_member(document->root, "topology", json_type_object);
@@ -267,7 +269,8 @@ int report_finish(struct report *report, struct pl_error *error)
 	int rc;
 
 	for (size_t i = 0; i < report->document_count; i++)
-		whole = whole || report->documents[i].kind == REPORT_MATRIX || report->documents[i].fleet;
+		whole = whole || report->documents[i].kind == REPORT_MATRIX || report->documents[i].goal_count ||
+			report->documents[i].fleet;
 	if (!whole && !report->series_count)
 		return report_fail_content(error, report->documents[0].path, "the file contains no results");
 	for (size_t i = 0; i < report->series_count; i++)
@@ -297,6 +300,7 @@ void report_free(struct report *report)
 		report_free_judgement(document->matrix.judgement);
 		report_free_matrix(&document->matrix);
 		report_free_fleet(document->fleet);
+		free(document->goals);
 		pl_topology_free(document->topology);
 		json_object_put(document->root);
 	}

@@ -42,8 +42,8 @@ static void parse_plot_name(struct report_options *options, const char *name, st
 			return;
 		}
 	argp_error(state,
-		   "--plot takes bandwidth, frames, latency, percentiles, phases, samples, matrix or matrix-latency, "
-		   "not '%s'",
+		   "--plot takes bandwidth, frames, latency, percentiles, phases, samples, matrix, matrix-latency or "
+		   "goals, not '%s'",
 		   name);
 }
 
@@ -123,13 +123,15 @@ static const struct argp_option report_argp_options[] = {
 	{ "output", 'o', "FILE", 0, "Write a self-contained HTML page to FILE (-: standard output)", 10 },
 	{ "svg", OPTION_SVG, "FILE", 0, "Write the plot of --plot to FILE, as SVG", 10 },
 	{ "plot", OPTION_PLOT, "NAME", 0,
-	  "bandwidth, frames, latency, percentiles, phases, samples, matrix or matrix-latency (default: the first one "
-	  "with "
-	  "data)",
+	  "bandwidth, frames, latency, percentiles, phases, samples, matrix, matrix-latency or goals (default: the "
+	  "first "
+	  "one with data)",
 	  10 },
 	{ "terminal", OPTION_TERMINAL, NULL, 0, "Draw in the terminal (default without --output and --svg)", 10 },
 	{ "csv", OPTION_CSV, NULL, 0,
-	  "Print all results, pairs of matrices and findings of hosts as comma-separated values, with names in the first line", 10 },
+	  "Print all results, pairs of matrices, findings of hosts and figures with goals as comma-separated values, "
+	  "with names in the first line",
+	  10 },
 	{ "groups", OPTION_GROUPS, "FILE", 0,
 	  "Groups of hosts, as of leaf switches: lines of HOSTS and GROUP, to judge matrices", 10 },
 	{ "width", OPTION_WIDTH, "N", 0, "Width in characters (default: that of the terminal)", 10 },

@@ -3,6 +3,7 @@
 #include "cmd/common/csv.h"
 #include "cmd/fleet/output.h"
 #include "report/fleet.h"
+#include "report/goals.h"
 
 static const char *const csv_columns[] = {
 	"file",
@@ -27,7 +28,18 @@ static const char *const csv_columns[] = {
 	"status",
 	"row",
 	"text",
+	/* figures of benchmarks/machine */
+	"section",
+	"figure",
+	"unit",
+	"peer",
+	"peer_figure",
+	"ratio",
+	"goal",
+	"verdict",
 };
+
+#define GOAL_FIELDS 8
 
 static void skip_csv_fields(struct csv *csv, unsigned count)
 {
@@ -49,7 +61,7 @@ static void print_csv_point(struct csv *csv, const struct report *report, const 
 		csv_number(csv, point->latency[i]);
 	csv_number(csv, point->staged);
 	csv_text(csv, point->verified < 0 ? NULL : point->verified ? "true" : "false");
-	skip_csv_fields(csv, 4);
+	skip_csv_fields(csv, 4 + GOAL_FIELDS);
 	csv_end(csv);
 }
 
@@ -73,7 +85,7 @@ static void print_csv_pairs(struct csv *csv, const struct report_document *docum
 		csv_number(csv, rate);
 		csv_text(csv, NULL);
 		csv_number(csv, latency);
-		skip_csv_fields(csv, 11);
+		skip_csv_fields(csv, 11 + GOAL_FIELDS);
 		csv_end(csv);
 	}
 }
@@ -97,8 +109,31 @@ static void print_csv_findings(struct csv *csv, const struct report_document *do
 			csv_text(csv, row_state_name(group->row->state));
 			csv_text(csv, group->row->id);
 			csv_text(csv, text);
+			skip_csv_fields(csv, GOAL_FIELDS);
 			csv_end(csv);
 		}
+	}
+}
+
+/* Prints the figures of benchmarks/machine; the verdict of those without a goal is empty. */
+static void print_csv_goals(struct csv *csv, const struct report_document *document)
+{
+	for (size_t i = 0; i < document->goal_count; i++) {
+		const struct report_goal *goal = &document->goals[i];
+
+		csv_text(csv, document->path);
+		csv_text(csv, goal->what);
+		csv_text(csv, "goal");
+		skip_csv_fields(csv, 18);
+		csv_text(csv, goal->section);
+		csv_number(csv, goal->figure);
+		csv_text(csv, goal->unit);
+		csv_text(csv, goal->peer);
+		csv_number(csv, goal->peer_figure);
+		csv_number(csv, goal->ratio);
+		csv_text(csv, goal->goal);
+		csv_text(csv, report_verdict_text(goal));
+		csv_end(csv);
 	}
 }
 
@@ -119,5 +154,6 @@ void report_print_csv(const struct report *report)
 			print_csv_pairs(&csv, &report->documents[i], &matrix->rails[k]);
 		if (report->documents[i].fleet)
 			print_csv_findings(&csv, &report->documents[i]);
+		print_csv_goals(&csv, &report->documents[i]);
 	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* JSON output of a report. */
-#include "report/report.h"
+#include "report/goals.h"
 
 static struct json_object *json_report_number(double value)
 {
@@ -22,6 +22,34 @@ static struct json_object *json_report_point(const struct report *report, const 
 		cli_json_add(object, "phases_total_us", json_report_number(report_phase_total(report, point)));
 	cli_json_add(object, "verified", point->verified < 0 ? NULL : json_object_new_boolean(point->verified));
 	return object;
+}
+
+static struct json_object *json_report_goal(const struct report_document *document, const struct report_goal *goal)
+{
+	struct json_object *object = json_object_new_object();
+
+	cli_json_add(object, "file", cli_json_text(document->path));
+	cli_json_add(object, "section", cli_json_text(goal->section));
+	cli_json_add(object, "what", cli_json_text(goal->what));
+	cli_json_add(object, "figure", json_report_number(goal->figure));
+	cli_json_add(object, "unit", goal->unit ? cli_json_text(goal->unit) : NULL);
+	cli_json_add(object, "peer", goal->peer ? cli_json_text(goal->peer) : NULL);
+	cli_json_add(object, "peer_figure", json_report_number(goal->peer_figure));
+	cli_json_add(object, "ratio", json_report_number(goal->ratio));
+	cli_json_add(object, "goal", goal->goal ? cli_json_text(goal->goal) : NULL);
+	cli_json_add(object, "verdict", goal->goal ? cli_json_text(report_verdict_text(goal)) : NULL);
+	return object;
+}
+
+static struct json_object *json_report_goals(const struct report *report)
+{
+	struct json_object *goals = json_object_new_array();
+
+	for (size_t i = 0; i < report->document_count; i++)
+		for (size_t k = 0; k < report->documents[i].goal_count; k++)
+			json_object_array_add(goals,
+					      json_report_goal(&report->documents[i], &report->documents[i].goals[k]));
+	return goals;
 }
 
 void report_print_json(const struct report *report)
@@ -54,5 +82,7 @@ void report_print_json(const struct report *report)
 	cli_json_add(object, "sentences", sentences);
 	cli_json_add(object, "plots", plots);
 	cli_json_add(object, "lines", lines);
+	if (report_has_goals(report))
+		cli_json_add(object, "goals", json_report_goals(report));
 	cli_json_print(object, true);
 }

@@ -23,7 +23,15 @@
 #define REPORT_TEXT 64
 
 /* REPORT_MACHINE: output of `peerlane topo` or `peerlane check`, shown with the results. */
-enum report_kind { REPORT_BENCH, REPORT_WORKFLOW, REPORT_PROXY, REPORT_MATRIX, REPORT_MACHINE, REPORT_FLEET };
+enum report_kind {
+	REPORT_BENCH,
+	REPORT_WORKFLOW,
+	REPORT_PROXY,
+	REPORT_MATRIX,
+	REPORT_GOALS,
+	REPORT_MACHINE,
+	REPORT_FLEET
+};
 
 enum report_percentile {
 	REPORT_P50,
@@ -96,6 +104,8 @@ struct report_document {
 	struct report_matrix matrix;
 	struct pl_topology *topology; /* NULL: absent */
 	struct report_fleet *fleet;   /* NULL: no run of `peerlane fleet` (fleet.h) */
+	struct report_goal *goals;    /* NULL: no figures of benchmarks/machine (goals.h) */
+	size_t goal_count;
 };
 
 struct report_sentence {
@@ -128,6 +138,7 @@ void report_free(struct report *report);
 int report_read_results(struct report *report, struct report_document *document, struct pl_error *error);
 int report_read_matrix(struct report_document *document, struct pl_error *error);
 void report_free_matrix(struct report_matrix *matrix);
+int report_read_goals(struct report_document *document, struct pl_error *error);
 /* Reads the output of `peerlane topo --json`, as far as it is drawn. */
 int report_read_topology(struct pl_topology **topology, struct json_object *from, const char *path,
 			 struct pl_error *error);
@@ -156,6 +167,7 @@ enum report_plot {
 	REPORT_PLOT_SAMPLES,
 	REPORT_PLOT_MATRIX,
 	REPORT_PLOT_MATRIX_LATENCY,
+	REPORT_PLOT_GOALS,
 	REPORT_PLOTS,
 };
 const char *report_plot_name(enum report_plot plot);
@@ -238,6 +250,10 @@ struct report_terminal {
 	unsigned width, height;
 	bool unicode, colour;
 };
+/*
+ * Prints a text without control characters, cut or padded to `width` columns; 0: as it is.
+ */
+void report_print_cell(const struct report_terminal *terminal, const char *text, size_t width);
 int report_print(const struct report *report, enum report_plot plot, const struct report_terminal *terminal);
 int report_print_phases(const struct report *report, const struct report_terminal *terminal);
 int report_print_matrix(const struct report *report, enum report_plot plot, const struct report_terminal *terminal);

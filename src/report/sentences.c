@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "report/fleet.h"
+#include "report/goals.h"
 
 #define SENTENCES_MAX 128
 #define PHASE_SENTENCES_MAX 4
@@ -38,6 +39,8 @@ bool report_plot_available(const struct report *report, enum report_plot plot)
 		for (size_t i = 0; i < report->document_count; i++)
 			found = found || (plot == REPORT_PLOT_MATRIX ? report->documents[i].matrix.rate
 								     : report->documents[i].matrix.latency);
+	} else if (plot == REPORT_PLOT_GOALS) {
+		found = report_has_goals(report);
 	} else if (plot == REPORT_PLOT_PHASES) {
 		double size;
 
@@ -389,7 +392,9 @@ int report_make_sentences(struct report *report, struct pl_error *error)
 	if (rc == 0)
 		rc = report_describe_fleets(report);
 	for (size_t i = 0; i < report->document_count && rc == 0; i++) {
-		rc = describe_matrix(report, &report->documents[i], false);
+		rc = report_describe_goals(report, &report->documents[i]);
+		if (rc == 0)
+			rc = describe_matrix(report, &report->documents[i], false);
 		if (rc == 0)
 			rc = describe_matrix(report, &report->documents[i], true);
 		if (rc == 0)

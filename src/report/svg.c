@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Common parts of all plots: style, frame, texts. */
-#include "report/report.h"
+#include "report/goals.h"
 
 #include <string.h>
 
@@ -29,8 +29,9 @@ const char report_style[] =
 
 const char *report_plot_name(enum report_plot plot)
 {
-	static const char *const names[REPORT_PLOTS] = { "bandwidth", "frames",  "latency", "percentiles",
-							 "phases",    "samples", "matrix",  "matrix-latency" };
+	static const char *const names[REPORT_PLOTS] = { "bandwidth",   "frames",         "latency",
+							 "percentiles", "phases",         "samples",
+							 "matrix",      "matrix-latency", "goals" };
 
 	return names[plot];
 }
@@ -117,5 +118,7 @@ int report_draw(const struct report *report, enum report_plot plot, int width, b
 		return report_draw_phases(report, width, alone, file);
 	if (plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY)
 		return report_draw_matrix(report, plot, width, alone, file);
+	if (plot == REPORT_PLOT_GOALS)
+		return report_draw_goals(report, width, alone, file);
 	return report_draw_lines(report, plot, width, alone, file);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tables below the plots of the page. */
-#include "report/report.h"
+#include "report/goals.h"
 
 #define RANKS_MAX 32 /* of a table; larger matrices are only drawn */
 
@@ -192,6 +192,10 @@ void report_write_tables(const struct report *report, enum report_plot plot, FIL
 	if (plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY) {
 		for (size_t i = 0; i < report->document_count; i++)
 			write_matrix_table(file, &report->documents[i].matrix, plot == REPORT_PLOT_MATRIX_LATENCY);
+		return;
+	}
+	if (plot == REPORT_PLOT_GOALS) {
+		report_write_goal_tables(report, file);
 		return;
 	}
 	begin_table(file, report_plot_name(plot));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Plots in the terminal: braille, with eight dots in a character, or ASCII characters. */
-#include "report/report.h"
+#include "report/goals.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +32,24 @@ static void print_terminal_text(const struct report_terminal *terminal, const ch
 			putchar(*at);
 		else if ((*at & 0xc0) == 0xc0)
 			putchar('?');
+	free(copy);
+}
+
+void report_print_cell(const struct report_terminal *terminal, const char *text, size_t width)
+{
+	size_t length = report_length(text);
+	char *copy = strdup(text), *end = copy;
+
+	if (!copy)
+		return;
+	for (size_t i = 0; i < width && *end; i++)
+		for (end++; (*end & 0xc0) == 0x80;)
+			end++;
+	if (width)
+		*end = '\0';
+	print_terminal_text(terminal, copy);
+	for (; length < width; length++)
+		putchar(' ');
 	free(copy);
 }
 
@@ -224,6 +242,8 @@ int report_print(const struct report *report, enum report_plot plot, const struc
 		return report_print_phases(report, terminal);
 	if (plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY)
 		return report_print_matrix(report, plot, terminal);
+	if (plot == REPORT_PLOT_GOALS)
+		return report_print_goals(report, terminal);
 	rc = report_lines_make(&lines, report, plot);
 	if (rc == 0 && lines.count) {
 		printf("\n%s\n", lines.title);

@@ -4,11 +4,13 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import jsonschema
 import pytest
 from cli_support import DEADLINE, run
 
@@ -115,12 +117,14 @@ cuMemcpyBatchAsync   49.9
 """
 HOST_BLOCKS = """\
 Vectors of scattered blocks, host memory and GPU 0, GB/s, median of 21; one copy of 256 MiB: to the GPU 55.3, from it 55.1
-other's host, 4096 x  64 KiB, to and from the GPU: kernel 49.54, prepared 50.56, copies  9.62, cuMemcpyAsync 17.06; kernel 49.00, \
-prepared 51.57, copies  9.63, cuMemcpyAsync 17.40
-own host,   64 x  64 KiB, to and from the GPU: kernel 37.12, prepared 37.99, copies 10.22, cuMemcpyAsync 16.03; kernel 38.23, \
-prepared 39.70, copies  9.86, cuMemcpyAsync 17.86
-own host, not locked,   64 x  64 KiB, to and from the GPU: kernel 12.10, prepared 12.20, copies 12.00, cuMemcpyAsync 16.03; kernel  \
-9.90, prepared  9.80, copies  9.70, cuMemcpyAsync 17.86
+other's host,  256 x   4 KiB, to and from the GPU: kernel  0.52 (0 of 21), prepared  0.50, copies  0.51, cuMemcpyAsync  1.52; \
+kernel 26.00 (20 of 21), prepared 30.60, copies  0.52, cuMemcpyAsync  2.01
+other's host, 4096 x  64 KiB, to and from the GPU: kernel 49.54 (21 of 21), prepared 50.56, copies  9.62, cuMemcpyAsync 17.06; \
+kernel 49.00 (21 of 21), prepared 51.57, copies  9.63, cuMemcpyAsync 17.40
+own host,   64 x  64 KiB, to and from the GPU: kernel 37.12 (21 of 21), prepared 37.99, copies 10.22, cuMemcpyAsync 16.03; \
+kernel 38.23 (21 of 21), prepared 39.70, copies  9.86, cuMemcpyAsync 17.86
+own host, not locked,   64 x  64 KiB, to and from the GPU: kernel 12.10 (0 of 21), prepared 12.20, copies 12.00, cuMemcpyAsync 16.03; \
+kernel  9.90 (0 of 21), prepared  9.80, copies  9.70, cuMemcpyAsync 17.86
 """
 PEER = """\
 GPU 0 to GPU 1 of another process
@@ -143,13 +147,18 @@ def machine(monkeypatch):
     import machine_run
 
     class Recorded(machine_run.Run):
-        def __init__(self, texts, cores=32, gpus=2):
-            self.cores, self.gpus, self.rounds, self.seconds = cores, [{'name': 'H200'}] * gpus, 1, 0.1
-            self.figures, self.failures = [], []
+        """`texts`: what each program prints, or a function of its arguments; a script is named by its file."""
+
+        def __init__(self, texts, cores=32, gpus=2, rounds=1):
+            self.cores, self.gpus, self.rounds, self.seconds = cores, [{'name': 'H200'}] * gpus, rounds, 0.1
+            self.figures, self.failures, self.left_out, self.save_path = [], [], [], None
+            self.environment = dict(os.environ)
             self.section, self.texts = machine_gpu.SECTIONS[0], texts
 
         def output(self, *command, **_):
-            return self.texts[os.path.basename(command[0])]
+            words = [str(word) for word in command if word != sys.executable]
+            text = self.texts[os.path.basename(words[0])]
+            return text(*words[1:]) if callable(text) else text
 
         def path(self, name):
             return name
@@ -176,6 +185,11 @@ def test_machine_judges_what_programs_print(machine):
     assert rows["other's host, 4096 x 64 KiB, to GPU"]['met'] is False
     assert rows["other's host, 4096 x 64 KiB, from GPU"]['ratio'] == pytest.approx(49.00 / 55.1)
     assert rows['own host, 64 x 64 KiB, from GPU']['figure'] == 38.23 and rows['own host, 64 x 64 KiB, from GPU']['goal'] is None
+    assert rows["other's host, 256 x 4 KiB, to GPU"]['note'] == 'copies did the work of 21 of 21 vectors'
+    assert rows["other's host, 256 x 4 KiB, from GPU"]['note'] == 'copies did the work of 1 of 21 vectors'
+    assert rows['own host, 64 x 64 KiB, to GPU']['note'] is None
+    # The library always copies unlocked memory.
+    assert rows['own host, not locked, 64 x 64 KiB, to GPU']['note'] is None
     assert rows['own host, not locked, 64 x 64 KiB, to GPU']['met'] is True
     assert rows['own host, not locked, 64 x 64 KiB, from GPU']['met'] is False
     assert rows["write by the GPU's owner, 16M"]['met'] is False
@@ -224,9 +238,10 @@ def test_machine_without_gpus_says_what_it_leaves_out(tmp_path):
     build = build_folder(tmp_path, local_threads='echo "$3 1000000 100.0 900"')
     done = run_machine('--build', build, '--only', 'threads,gpu-peer,peer-rate', '--rounds', '2', '--save', tmp_path / 'goals.json')
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'left out: gpu-peer: 0 of 1 GPU' in done.stdout and 'left out: peer-rate: peer_rate is not built' in done.stdout
+    assert 'not measured: gpu-peer: 0 of 1 GPU' in done.stdout and 'not measured: peer-rate: peer_rate is not built' in done.stdout
     document = json.loads((tmp_path / 'goals.json').read_text())
-    assert document['kind'] == 'goals' and document['machine']['cores'] == os.cpu_count() and not document['failures']
+    jsonschema.validate(document, json.loads((BENCH.parent / 'docs/goals.schema.json').read_text()))
+    assert document['complete'] and document['kind'] == 'goals' and document['machine']['cores'] == os.cpu_count() and not document['failures']
     assert [one['section'] for one in document['sections']] == ['threads'] and len(document['left_out']) == 2
     row = next(row for row in document['figures'] if row['what'] == 'local, 8 bytes, 1 thread, p99.9')
     assert (row['figure'], row['unit'], row['goal']) == (0.9, 'us', '<= 1')
@@ -259,6 +274,167 @@ def test_machine_names_what_is_wrong(tmp_path):
     done = run_machine('--build', build, '--only', 'threads', '--save', tmp_path / 'none/goals.json')
     assert done.returncode == 1 and done.stderr == f'machine: {tmp_path}/none/goals.json: No such file or directory\n'
     assert not (tmp_path / 'ran').exists()
+
+
+def test_machine_keeps_its_time_and_order(tmp_path):
+    """The first section never ends, the second one cannot begin; sections run in the order of --only."""
+    build = build_folder(tmp_path, raw_sockets='exec sleep 1000', peer_rate='echo 1', local_threads='echo 1')
+    saved = tmp_path / 'goals.json'
+    done = run_machine('--build', build, '--only', 'gpu-peer,tcp,peer-rate', '--time', '3', '--save', saved)
+    assert done.returncode == 1 and 'not measured: gpu-peer: 0 of 1 GPU' in done.stdout
+    # Neither the limit of a program nor that of the section ended it.
+    assert 'failed: tcp: cut off after' in done.stdout and 'took more than' not in done.stdout
+    assert 'failed: peer-rate: not begun: no time was left' in done.stdout
+    assert json.loads(saved.read_text())['complete'] is True
+    (build / 'benchmarks/peer_rate').write_text('#!/bin/sh\nexit 1\n')
+    done = run_machine('--build', build, '--only', 'peer-rate,threads', '--limit', '1')
+    assert re.findall('^(peer-rate|threads): [^0-9]', done.stdout, re.M) == ['peer-rate', 'threads']
+
+
+def test_machine_goes_on_after_a_part_failed(tmp_path):
+    """A program of a section fails and another one takes too long: the others are measured."""
+    build = build_folder(tmp_path, local_threads=f'[ "$3" = 1 ] && exit 3; [ "$3" = 8 ] && exit 4; echo "$3 1000000 100.0 900"')
+    done = run_machine('--build', build, '--only', 'threads', '--rounds', '1')
+    assert done.returncode == 1 and 'failed: threads: local_threads local 8 1 0.2: status 3' in done.stdout
+    if len(os.sched_getaffinity(0)) > 1:
+        assert 'local, 8 bytes, 2 threads: 1 Mops/s' in done.stdout
+
+
+def test_machine_ends_programs_that_take_too_long(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import machine_programs
+    with pytest.raises(machine_programs.Failed, match='sleep 1000: took more than 1 s'):
+        machine_programs.output_of(['sleep', '1000'], time.monotonic() + DEADLINE, 1, dict(os.environ))
+    with pytest.raises(machine_programs.Cut, match='at its limit in sleep 1000'):
+        machine_programs.output_of(['sleep', '1000'], time.monotonic() + 1, DEADLINE, dict(os.environ))
+    with pytest.raises(machine_programs.Cut, match='no time was left'):
+        machine_programs.output_of(['sleep', '1000'], time.monotonic(), DEADLINE, dict(os.environ))
+
+
+def test_machine_does_not_wait_for_what_a_program_left(tmp_path):
+    """A process that holds the output open is killed once the program has ended."""
+    pid = tmp_path / 'pid'
+    build = build_folder(tmp_path, local_threads=f'sleep 1000 & echo $! >>{pid}; echo "$3 1000000 100.0 900"')
+    done = run_machine('--build', build, '--only', 'threads', '--rounds', '1', '--limit', str(DEADLINE))
+    assert done.returncode == 0 and 'local, 8 bytes, 1 thread: 1 Mops/s' in done.stdout
+    assert pid.read_text() and not any(alive(int(each)) for each in pid.read_text().split())
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='one core has one figure of threads')
+def test_machine_keeps_figures_of_a_killed_run(tmp_path):
+    """Not even a signal that cannot be caught loses the figures of the section that runs."""
+    mark, saved = tmp_path / 'mark', tmp_path / 'goals.json'
+    build = build_folder(tmp_path, local_threads=f'[ "$3" = 1 ] || {{ echo >{mark}; exec sleep 20; }}; echo 1 1000000 1 900')
+    with subprocess.Popen([sys.executable, BENCH / 'machine', '--build', build, '--only', 'threads', '--rounds', '1', '--save', saved],
+                          stdout=subprocess.DEVNULL) as process:
+        end = time.monotonic() + DEADLINE
+        while not mark.exists():
+            assert time.monotonic() < end, 'the program did not begin'
+            time.sleep(0.01)
+        process.kill()
+    document = json.loads(saved.read_text())
+    assert [row['what'] for row in document['figures']] == ['local, 8 bytes, 1 thread', 'local, 8 bytes, 1 thread, p99.9']
+    assert document['complete'] is False
+
+
+def test_machine_ends_what_left_its_session(tmp_path):
+    """A server in a session of its own, as of tcp_vs_peers, is killed, too."""
+    pid = tmp_path / 'pid'
+    build = build_folder(tmp_path, local_threads=f'setsid sleep 1000 >/dev/null 2>&1 & echo $! >{pid}; exec sleep 1000')
+    done = run_machine('--build', build, '--only', 'threads', '--limit', '2')
+    assert 'failed: threads: cut off after' in done.stdout
+    end = time.monotonic() + DEADLINE
+    while pid.exists() and pid.read_text() and alive(int(pid.read_text())):
+        assert time.monotonic() < end, 'a server still runs'
+        time.sleep(0.01)
+
+
+def rates_of(values):
+    """Returns a program that prints these rates, one after the other."""
+    rest = list(values)
+    return lambda *_: json.dumps({'bytes_per_second': rest.pop(0)})
+
+
+def test_machine_judges_medians_of_ratios(machine):
+    """The ratio is the median of the ratios of each round, and not that of the medians."""
+    import machine_host
+    run = machine.Recorded({'raw_sockets': rates_of([10e9, 20e9, 40e9]), 'tcp_posters': rates_of([9e9, 16e9, 36e9])}, rounds=3)
+    machine_host.eight_peers(run, ('send',), 8, 4, 1 << 20, 32)
+    row, = run.figures
+    assert (row['what'], row['figure'], row['peer_figure']) == ('8 peers, send 1M, 4 sockets each', 16, 20)
+    assert row['ratio'] == pytest.approx(0.9) and row['met'] is True and row['least'] == 0.85
+    # Plain sockets have as many bytes in buffers.
+    calls = []
+    machine_host.eight_peers(machine.Recorded({'raw_sockets': lambda *words: calls.append(words) or '{"bytes_per_second": 1}',
+                                               'tcp_posters': '{"bytes_per_second": 1}'}), ('send',), 8, 2, 1 << 20, 32)
+    assert calls == [('16', str(1 << 20), str(256 << 20), '0.1')]
+
+
+def test_machine_measures_all_goals_of_tcp(machine, monkeypatch):
+    import machine_host
+
+    def ceiling(*words):
+        options = dict(zip(words, words[1:]))
+        return json.dumps([{'sockets': int(options['--sockets']), 'size': options['--sizes'], 'plain': 8e9, 'cipher': 4e9, 'ceiling': 5e9,
+                            'bytes_per_second': 4e9, 'ratio': 0.8, 'seconds_per_gigabyte': 0.5}])
+    rows = machine.Recorded({'tcp_ceiling': ceiling}).rows(machine_host.tcp)
+    assert {what.split(',')[0] for what in rows} == {f'{operation} {size}' for operation in ('write', 'read', 'send')
+                                                     for size in ('16K', '64K', '1M', '16M')}
+    assert rows['read 1M, 16 sockets']['met'] is True and rows['read 1M, 4 sockets']['met'] is False
+    assert rows['send 64K, default lanes']['ratio'] == 1 and 'send 16K, default lanes' not in rows
+    rows = machine.Recorded({'tcp_ceiling': ceiling}).rows(machine_host.tcp_encrypted)
+    assert set(rows) == {f'encrypted, write {size}, {count} socket{"s" if count > 1 else ""}' for size in ('64K', '1M')
+                         for count in (1, 2, 4, 8)}
+    assert rows['encrypted, write 1M, 4 sockets']['note'] == 'A 4, R 2 a socket'
+    monkeypatch.setattr(machine_host, 'available_memory', lambda: 1 << 30)
+    run = machine.Recorded({'tcp_ceiling': ceiling})
+    rows = run.rows(machine_host.tcp_large)
+    assert 'write 64M, 8 sockets' in rows and not any('1G' in what for what in rows)
+    assert run.left_out == [{'section': run.section.name, 'what': 'messages of 1G', 'reason': '1.0 of 3.0 GiB of memory available'}]
+    peers = machine.Recorded({'raw_sockets': '{"bytes_per_second": 1}', 'tcp_posters': '{"bytes_per_second": 1}'}).rows(
+        machine_host.tcp_peers)
+    assert {f'8 peers, send {size}, {count} socket{"s" if count > 1 else ""} each' for size in ('64K', '256K', '1M')
+            for count in (1, 2, 4, 8)} <= set(peers)
+
+
+def test_machine_measures_without_other_tools(machine, monkeypatch):
+    import machine_host
+
+    def compare(*words):
+        case = words[-1]
+        row = {'what': case, 'peerlane': 5, 'unit': 'us', 'peer': 'UCX', 'peer_value': None, 'ratio': None}
+        if 'latency' in case:
+            row.update(peer_value=10, ratio=2.0)
+        pathlib.Path(words[words.index('--json') + 1]).write_text(json.dumps({'rows': [row]}))
+        return ''
+    run = machine.Recorded({'tcp_vs_peers': compare})
+    rows = run.rows(machine_host.tcp_tools)
+    assert rows['latency-send']['met'] is True and rows['write-16M-iperf3']['not_judged'] == 'not measured'
+    assert [one['reason'] for one in run.left_out] == ['no ucx_perftest', 'no iperf3'] and not run.failures
+
+
+def test_machine_measures_scale(machine, monkeypatch):
+    import machine_host
+
+    def program(subject, count, *_):
+        slow = 4 if subject == 'grants' and count == '100000' else 1
+        return json.dumps({'failed': int(subject == 'connect' and count == '4000'), 'per_second': 3000, 'microseconds': 10,
+                           'register_microseconds': 12, 'deregister_microseconds': 2 * slow, 'share_microseconds': 1,
+                           'revoke_microseconds': 0})
+    monkeypatch.setattr(machine_host.resource, 'getrlimit', lambda _: (1024, 1 << 20))
+    run = machine.Recorded({'scale': program})
+    rows = run.rows(machine_host.scale)
+    assert rows['1,000 connections at once, failed']['met'] is True
+    assert rows['4,000 connections at once with a key, failed']['met'] is False
+    assert rows['deregister with a grant beside 100,000 grants']['met'] is False
+    assert rows['register beside 100,000 regions']['met'] is True
+    # A time that is too short to be seen is no failure.
+    assert rows['revoke beside 1,000 grants']['not_judged'] == 'not measured' and not run.failures
+    monkeypatch.setattr(machine_host.resource, 'getrlimit', lambda _: (1024, 4096))
+    run = machine.Recorded({'scale': program})
+    rows = run.rows(machine_host.scale)
+    assert '1,000 connections at once' in rows and not any('4,000' in what for what in rows)
+    assert run.left_out[0]['reason'] == '8,200 descriptors are needed, 4,096 allowed (ulimit -Hn)'
 
 
 def test_machine_ends_its_programs_with_itself(tmp_path):
@@ -295,9 +471,43 @@ def test_machine_lists_and_chooses_sections(tmp_path):
     for name in ('tcp', 'tcp-peers', 'tcp-encrypted', 'threads', 'peer-rate', 'stream-fanout', 'stream-in-place', 'workflow-tcp',
                  'host-gpu', 'gpu-latency'):
         assert name in names
-    for wrong in (['--only', 'cpu'], ['--skip', 'tcp,gpu'], ['--rounds', '0'], ['--limit', '0']):
+    for wrong in (['--only', 'cpu'], ['--skip', 'tcp,gpu'], ['--rounds', '0'], ['--limit', '0'],
+                  ['--time', '-1']):
         done = run_machine(*wrong)
         assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith('machine: error: ')
+
+
+@pytest.mark.skipif(not shutil.which('strip') or not shutil.which('ldd'), reason='no strip or ldd')
+def test_machine_pack(tmp_path):
+    """Programs of the system stand in for those of a build; scripts are no programs."""
+    build, packed = tmp_path / 'build', tmp_path / 'packed'
+    (build / 'benchmarks').mkdir(parents=True)
+    shutil.copy(shutil.which('true'), build / 'peerlane')
+    shutil.copy(shutil.which('true'), build / 'benchmarks/raw_sockets')
+    (build / 'benchmarks/script').write_text('#!/bin/sh\n')
+    (build / 'benchmarks/script').chmod(0o755)
+    command = [sys.executable, BENCH / 'machine_pack', packed, '--build', build]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    assert 'without the package for Python' in done.stdout and re.search(r'packed: [\d.]+ MiB', done.stdout)
+    assert [path.name for path in (packed / 'benchmarks').iterdir()] == ['raw_sockets']
+    assert subprocess.run([packed / 'peerlane'], timeout=DEADLINE).returncode == 0
+    assert not any(re.match(r'lib(c|m|dl|pthread|ssl|crypto|stdc\+\+)\.so', path.name) for path in packed.rglob('*'))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 2 and 'exists' in done.stderr
+    done = subprocess.run([*command[:2], tmp_path / 'other', '--build', tmp_path], capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 2 and 'is not built' in done.stderr
+
+
+def test_machine_uses_libraries_and_commands_of_a_packed_folder(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import machine_programs
+    monkeypatch.setenv('LD_LIBRARY_PATH', '/driver')
+    assert machine_programs.environment_of(tmp_path)['LD_LIBRARY_PATH'] == '/driver'
+    for name in ('lib', 'bin'):
+        (tmp_path / name).mkdir()
+    environment = machine_programs.environment_of(tmp_path)
+    assert environment['LD_LIBRARY_PATH'] == f'/driver:{tmp_path}/lib' and environment['PATH'].endswith(f':{tmp_path}/bin')
 
 
 def test_ceiling_prints_rows(tmp_path):
@@ -314,8 +524,18 @@ def test_ceiling_prints_rows(tmp_path):
     assert [line.split()[:5] for line in text.splitlines()[-2:]] == [[sockets, '1M', '4.00', '3.00', '0.75'] for sockets in
                                                                      ('default', '2')]
     rows = json.loads(subprocess.run([*options, '--json'], capture_output=True, text=True, timeout=DEADLINE, check=True).stdout)
-    assert rows == [{'sockets': sockets, 'size': '1M', 'ceiling': 4e9, 'bytes_per_second': 3e9, 'ratio': 0.75,
+    assert rows == [{'sockets': sockets, 'size': '1M', 'plain': 4e9, 'cipher': None, 'ceiling': 4e9, 'bytes_per_second': 3e9, 'ratio': 0.75,
                      'seconds_per_gigabyte': 0.3} for sockets in (0, 2)]
+    # With encryption: 2 / (1 / 4 + 2 / 4), and both ends have the same memory.
+    calls = tmp_path / 'calls'
+    for path in (raw, command):
+        path.write_text(path.read_text().replace('echo', f'echo "$@" >>{calls}\necho', 1))
+    rows = json.loads(subprocess.run([*options, '--json', '--encrypt', '--sizes', '64M', '--rounds', '1', '--sockets', '2'],
+                                     capture_output=True, text=True, timeout=DEADLINE, check=True).stdout)
+    assert rows[0]['ceiling'] == pytest.approx(2e9 / 0.75) and rows[0]['ratio'] == pytest.approx(3 / 2 * 0.75)
+    assert (rows[0]['cipher'], rows[0]['plain']) == (4e9, 4e9)
+    lines = calls.read_text().splitlines()
+    assert lines[:2] == ['cipher 1', f'2 {64 << 20} {128 << 20} 1'] and f'--working-set {128 << 20}' in lines[2]
     raw.write_text('#!/bin/sh\necho \'{"bytes_per_second": 0}\'\n')
     done = subprocess.run(options, capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 1 and 'allow more --seconds' in done.stderr

@@ -191,6 +191,20 @@ API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t lengt
 	return context ? begin_device_copy(to, context, from, context, length, stream) : INVALID_CONTEXT;
 }
 
+/* Finds the kinds of both sides by their addresses; host memory has to be locked. */
+API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t length, struct stream *stream)
+{
+	bool into, out;
+
+	pthread_mutex_lock(&standin_lock);
+	into = standin_is_pinned((void *)(uintptr_t)from, length);
+	out = standin_is_pinned((void *)(uintptr_t)to, length);
+	pthread_mutex_unlock(&standin_lock);
+	return into  ? cuMemcpyHtoDAsync_v2(to, (void *)(uintptr_t)from, length, stream)
+	       : out ? cuMemcpyDtoHAsync_v2((void *)(uintptr_t)to, from, length, stream)
+		     : cuMemcpyDtoDAsync_v2(to, from, length, stream);
+}
+
 /* Checks that the given contexts exist.  Like the driver, the stand-in finds the memory by its address. */
 API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *to_context, CUdeviceptr from,
 			       struct context *from_context, size_t length, struct stream *stream)
