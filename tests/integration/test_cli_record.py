@@ -424,6 +424,20 @@ def test_paces(tmp_path):
             assert replay.finish()['seconds'] >= 0.999 * least
 
 
+def test_loop_of_one_frame_keeps_the_rate(tmp_path):
+    rate, count = 50, 5
+    with fed() as publisher:
+        publisher.feed(frame(0))
+        publisher.wait_for('published', 1)
+        run('record', publisher.address, 'cam0', '--to', tmp_path / 'run', '--start', 'latest', '--count', '1')
+    with replaying(tmp_path / 'run', '--rate', rate, '--loop', '--allow-block', '--subscribers', '1') as replay:
+        run('subscribe', replay.address, 'cam0', '--overflow', 'block', '--count', count)
+        replay.process.send_signal(signal.SIGTERM)
+        totals = replay.finish()
+    # No frame is early, so at most this number is due.
+    assert count <= totals['frames'] <= 1.001 * totals['seconds'] * rate + 1
+
+
 def test_damaged_payload_is_found_and_left_out(tmp_path):
     data = bytearray(SAMPLE.read_bytes())
     frames = parse(SAMPLE)[0]
