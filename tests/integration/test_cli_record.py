@@ -25,6 +25,10 @@ def fed(*arguments, **options):
     return publishing('--from', '-', '--frame-bytes', FRAME, *arguments, **options)
 
 
+HOLD = ['--allow-block', '--patience', 'never']
+HELD = ['--overflow', 'block']
+
+
 def frame(i):
     return bytes([i % 256]) * FRAME
 
@@ -436,6 +440,40 @@ def test_loop_of_one_frame_keeps_the_rate(tmp_path):
         totals = replay.finish()
     # No frame is early, so at most this number is due.
     assert count <= totals['frames'] <= 1.001 * totals['seconds'] * rate + 1
+
+
+def test_signal_ends_the_wait_for_subscribers():
+    with replaying(SAMPLE, '--subscribers', '1') as replay:
+        replay.process.send_signal(signal.SIGINT)
+        assert replay.finish()['frames'] == 0
+
+
+def test_signal_ends_the_wait_for_the_next_frame():
+    with publishing(command=['replay', SAMPLE, '--rate', '0.001', '--json']) as replay:
+        replay.wait_for('published', 6)
+        replay.process.send_signal(signal.SIGTERM)
+        assert replay.finish_json()['frames'] == 1
+
+
+def test_late_frames_are_not_made_up_for(tmp_path):
+    count, rate, slots = 12, 20, 2
+    with publishing('--count', count, '--rate', '0', '--dtype', 'u8', '--shape', '8', '--subscribers', '1', *HOLD) as publisher:
+        run('record', publisher.address, 'cam0', '--to', tmp_path / 'run', *HELD)
+    with publishing(command=['replay', tmp_path / 'run', '--rate', rate, '--slots', slots, '--allow-block', '--subscribers', '2',
+                             '--json']) as replay:
+        process = start('subscribe', replay.address, 'cam0', *HELD, '--lossless', '--json')
+        replay.wait_for('subscribers', 1)
+        process.send_signal(signal.SIGSTOP)
+        # The second subscriber lets the replay begin.  The stopped one holds it back for longer than the rest takes.
+        run('subscribe', replay.address, 'cam0', *HELD, '--count', '1')
+        replay.wait_for('published', slots)
+        time.sleep(2 * count / rate)
+        began = time.monotonic()
+        process.send_signal(signal.SIGCONT)
+        assert replay.finish_json()['frames'] == count
+        # The frame that waited for its slot and the next one, which is late, come at once.
+        assert time.monotonic() - began >= 0.999 * (count - slots - 2) / rate
+        assert json.loads(ended(process)[0])['frames'] == count
 
 
 def test_damaged_payload_is_found_and_left_out(tmp_path):

@@ -59,7 +59,7 @@ static void wait_until_due(struct replay *replay, const struct recording_frame *
 	uint64_t now = cli_now();
 
 	replay->due = CLI_MAX(replay->due, replay->origin + time_in_pass(replay, frame));
-	while (!replay->server.stopping && replay->options->pace != REPLAY_FAST && now < replay->due) {
+	while (!replay->server.stopping && now < replay->due) {
 		replay_serve(replay, replay->due - now);
 		now = cli_now();
 	}
@@ -207,7 +207,7 @@ int replay_frames(struct replay *replay, struct pl_error *error)
 	while (!replay->server.stopping && stream_server_subscribers(&replay->server) < options->subscribers)
 		replay_serve(replay, STREAM_SERVER_SLICE);
 	replay->begin = cli_now();
-	while (rc == 1 && !replay->server.stopping) {
+	while (rc == 1) {
 		rc = replay_frame(replay, error);
 		if (rc == 0)
 			rc = skip_behind_last(replay, error);
