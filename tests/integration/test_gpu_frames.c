@@ -981,6 +981,7 @@ static void refusals(void *argument)
 	rig_subscribe(&rig, "cuda", 1);
 	check_number(take_on_status(&rig, NULL, 0), -EINVAL);
 	check_number(take_on_status(&rig, (void *)1, 0), -EINVAL);
+	pl_frame_release(NULL);
 	frame = take_on(&rig, UINT64_MAX);
 	check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -EMLINK);
 	check_number(pl_frame_release_on(frame, NULL, &error), -EINVAL);
