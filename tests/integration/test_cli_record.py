@@ -491,6 +491,24 @@ def test_damaged_payload_is_found_and_left_out(tmp_path):
     assert [each['sequence'] for each in parse(tmp_path / 'again')[0]] == [6, 9]
 
 
+def test_index_of_other_frames_is_found(tmp_path):
+    with fed('--slots', '8') as publisher:
+        publisher.feed(b''.join(map(frame, range(4))))
+        publisher.wait_for('published', 4)
+        for first in ('0', '2'):
+            run('record', publisher.address, 'cam0', '--to', tmp_path / first, '--start', f'sequence:{first}', '--count', '2')
+    frames, other = ((tmp_path / name).read_bytes().partition(b'PLINDEX1') for name in ('0', '2'))
+    path = write(tmp_path / 'mixed', frames[0] + other[1] + other[2])
+    assert run_json('replay', path, '--info')['indexed']
+    assert 'the index does not match the frames' in run('replay', path, '--check', expect=1).stderr
+
+
+def test_content_of_a_recording():
+    info = run_json('replay', SAMPLE, '--info')
+    assert (info['frames'], info['bytes'], info['first'], info['last'], info['earliest'], info['latest']) == (3, 5016, 5, 9, 9, 9)
+    assert 'sequences 5 to 9' in run('replay', SAMPLE, '--info').stdout
+
+
 def test_damaged_head_ends_the_replay(tmp_path):
     data = bytearray(SAMPLE.read_bytes())
     data[parse(SAMPLE)[0][1]['offset'] + 20] ^= 1
