@@ -135,13 +135,16 @@ enum pl_take_result pl_promise_result(const struct pl_stream_frame *frame)
 /* Puts the frame of a released place, or of a stream that cannot wait, back. subscriber->lock is held. */
 static void break_promise(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
+	/* pl_frame_release_on() has released the frame. */
+	if (frame->mark)
+		return;
 	if (frame->state == PL_FRAME_PROMISED) {
 		pl_list_remove(&frame->link);
 		frame->abandoned = true;
 		end_promise(subscriber, frame, PL_TAKE_NONE, -ECANCELED);
 	} else if (frame->promised) {
 		frame->abandoned = true;
-	} else if (frame->state == PL_FRAME_HELD && !frame->mark) {
+	} else if (frame->state == PL_FRAME_HELD) {
 		pl_subscriber_unhold(subscriber, frame);
 	}
 }

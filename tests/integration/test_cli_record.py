@@ -25,6 +25,10 @@ def fed(*arguments, **options):
     return publishing('--from', '-', '--frame-bytes', FRAME, *arguments, **options)
 
 
+HOLD = ['--allow-block', '--patience', 'never']
+HELD = ['--overflow', 'block']
+
+
 def frame(i):
     return bytes([i % 256]) * FRAME
 
@@ -424,6 +428,54 @@ def test_paces(tmp_path):
             assert replay.finish()['seconds'] >= 0.999 * least
 
 
+def test_loop_of_one_frame_keeps_the_rate(tmp_path):
+    rate, count = 50, 5
+    with fed() as publisher:
+        publisher.feed(frame(0))
+        publisher.wait_for('published', 1)
+        run('record', publisher.address, 'cam0', '--to', tmp_path / 'run', '--start', 'latest', '--count', '1')
+    with replaying(tmp_path / 'run', '--rate', rate, '--loop', '--allow-block', '--subscribers', '1') as replay:
+        run('subscribe', replay.address, 'cam0', '--overflow', 'block', '--count', count)
+        replay.process.send_signal(signal.SIGTERM)
+        totals = replay.finish()
+    # No frame is early, so at most this number is due.
+    assert count <= totals['frames'] <= 1.001 * totals['seconds'] * rate + 1
+
+
+def test_signal_ends_the_wait_for_subscribers():
+    with replaying(SAMPLE, '--subscribers', '1') as replay:
+        replay.process.send_signal(signal.SIGINT)
+        assert replay.finish()['frames'] == 0
+
+
+def test_signal_ends_the_wait_for_the_next_frame():
+    with publishing(command=['replay', SAMPLE, '--rate', '0.001', '--json']) as replay:
+        replay.wait_for('published', 6)
+        replay.process.send_signal(signal.SIGTERM)
+        assert replay.finish_json()['frames'] == 1
+
+
+def test_late_frames_are_not_made_up_for(tmp_path):
+    count, rate, slots = 12, 20, 2
+    with publishing('--count', count, '--rate', '0', '--dtype', 'u8', '--shape', '8', '--subscribers', '1', *HOLD) as publisher:
+        run('record', publisher.address, 'cam0', '--to', tmp_path / 'run', *HELD)
+    with publishing(command=['replay', tmp_path / 'run', '--rate', rate, '--slots', slots, '--allow-block', '--subscribers', '2',
+                             '--json']) as replay:
+        process = start('subscribe', replay.address, 'cam0', *HELD, '--lossless', '--json')
+        replay.wait_for('subscribers', 1)
+        process.send_signal(signal.SIGSTOP)
+        # The second subscriber lets the replay begin.  The stopped one holds it back for longer than the rest takes.
+        run('subscribe', replay.address, 'cam0', *HELD, '--count', '1')
+        replay.wait_for('published', slots)
+        time.sleep(2 * count / rate)
+        began = time.monotonic()
+        process.send_signal(signal.SIGCONT)
+        assert replay.finish_json()['frames'] == count
+        # The frame that waited for its slot and the next one, which is late, come at once.
+        assert time.monotonic() - began >= 0.999 * (count - slots - 2) / rate
+        assert json.loads(ended(process)[0])['frames'] == count
+
+
 def test_damaged_payload_is_found_and_left_out(tmp_path):
     data = bytearray(SAMPLE.read_bytes())
     frames = parse(SAMPLE)[0]
@@ -437,6 +489,24 @@ def test_damaged_payload_is_found_and_left_out(tmp_path):
         assert replay.finish(expect=1)['damaged'] == 1
     assert got['accounts']['aborted'] == 2 and got['lost'] == 1
     assert [each['sequence'] for each in parse(tmp_path / 'again')[0]] == [6, 9]
+
+
+def test_index_of_other_frames_is_found(tmp_path):
+    with fed('--slots', '8') as publisher:
+        publisher.feed(b''.join(map(frame, range(4))))
+        publisher.wait_for('published', 4)
+        for first in ('0', '2'):
+            run('record', publisher.address, 'cam0', '--to', tmp_path / first, '--start', f'sequence:{first}', '--count', '2')
+    frames, other = ((tmp_path / name).read_bytes().partition(b'PLINDEX1') for name in ('0', '2'))
+    path = write(tmp_path / 'mixed', frames[0] + other[1] + other[2])
+    assert run_json('replay', path, '--info')['indexed']
+    assert 'the index does not match the frames' in run('replay', path, '--check', expect=1).stderr
+
+
+def test_content_of_a_recording():
+    info = run_json('replay', SAMPLE, '--info')
+    assert (info['frames'], info['bytes'], info['first'], info['last'], info['earliest'], info['latest']) == (3, 5016, 5, 9, 9, 9)
+    assert 'sequences 5 to 9' in run('replay', SAMPLE, '--info').stdout
 
 
 def test_damaged_head_ends_the_replay(tmp_path):

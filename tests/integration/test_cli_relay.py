@@ -89,6 +89,34 @@ def test_sequences_times_and_properties_are_kept():
             relay.stop(signal.SIGINT)
 
 
+def test_metadata_and_layouts_of_frames_are_kept(tmp_path):
+    replay = ['replay', RECORDING, '--fast', '--allow-block', '--subscribers', '2']
+    with publishing(command=replay) as publisher, relaying(publisher.address, *HELD, *HOLD) as relay:
+        process = start('record', relay.address, 'cam0', '--to', tmp_path / 'run', *HELD, '--json')
+        relay.wait_for('subscribers', 1)
+        # The second subscriber of the replay lets it begin.
+        run('subscribe', publisher.address, 'cam0', *HELD)
+        assert json.loads(ended(process)[0])['replayed'] == 3
+    recorded, again = (path.read_bytes() for path in (RECORDING, tmp_path / 'run'))
+    assert again[PAGE:again.index(b'PLINDEX1')] == recorded[PAGE:recorded.index(b'PLINDEX1')]
+
+
+def test_relay_waits_for_a_stopped_subscriber():
+    frames = b''.join(map(frame, range(12)))
+    with fed(*HOLD) as publisher, relaying(publisher.address, *HELD, *HOLD, '--slots', '2', '--json') as relay:
+        process = start('subscribe', relay.address, 'cam0', *HELD, '--to', '-')
+        relay.wait_for('subscribers', 1)
+        process.send_signal(signal.SIGSTOP)
+        publisher.feed(frames)
+        relay.wait_for('published', 2)
+        time.sleep(1)  # a relay that does not wait is noticed
+        process.send_signal(signal.SIGCONT)
+        publisher.finish()
+        assert ended(process)[0] == frames
+        totals = relay.finish_json()
+    assert (totals['frames'], totals['lost']) == (12, 0)
+
+
 def test_gap_is_passed_on():
     with fed('--slots', '2', '--fabric', 'tcp') as publisher:
         proxy = Proxy(publisher.address)

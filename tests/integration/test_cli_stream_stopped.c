@@ -201,11 +201,11 @@ static void losses_before_full_disk(void *argument)
 	rig_close(&rig);
 }
 
-/* Starts a replay of the file, which waits for a subscriber, and returns its address. */
-static void start_replay(struct rig *rig, char address[80])
+/* Starts a replay of the file at a pace, which waits for a subscriber, and returns its address. */
+static void start_replay(struct rig *rig, const char *pace, char address[80])
 {
 	const char *const arguments[] = { "peerlane",        "replay",  "--listen=127.0.0.1:0",
-					  "--json",          "--fast",  "--allow-block",
+					  "--json",          pace,      "--allow-block",
 					  "--subscribers=1", rig->file, NULL };
 	char line[512];
 
@@ -214,8 +214,8 @@ static void start_replay(struct rig *rig, char address[80])
 	check_number(sscanf(strstr(line, "\"address\":\"") + 11, "%79[^\"]", address), 1);
 }
 
-/* Takes all frames of the replay, and compares the accounts of the subscriber. */
-static void check_replay(struct rig *rig, const struct pl_accounts *expected)
+/* Takes all frames of a replay at a pace, and compares the accounts of the subscriber. */
+static void check_replay(struct rig *rig, const char *pace, const struct pl_accounts *expected)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_subscriber *subscriber;
@@ -226,7 +226,7 @@ static void check_replay(struct rig *rig, const struct pl_accounts *expected)
 	struct pl_peer *peer;
 	int rc;
 
-	start_replay(rig, address);
+	start_replay(rig, pace, address);
 	options.overflow = PL_OVERFLOW_BLOCK;
 	check_ok(pl_connect(rig->camera.context, address, AMPLE_TIME, &peer, &error), &error);
 	check_ok(pl_subscriber_open(peer, "cam0", &options, AMPLE_TIME, &subscriber, &error), &error);
@@ -265,7 +265,44 @@ static void losses_before_first_frame(void *argument)
 	check_ok(pl_publisher_end(rig.camera.publisher, AMPLE_TIME, &error), &error);
 	finish_command(&rig, 3, text);
 	check_results(text, 17, 4, &recorded);
-	check_replay(&rig, &replayed);
+	check_replay(&rig, "--fast", &replayed);
+	rig_close(&rig);
+}
+
+#define HOUR (3600 * 1000000000ull)
+
+/* Times of capture of three frames, and the pace of their replay. */
+struct capture {
+	uint64_t times[3];
+	const char *pace;
+};
+
+/* The clock of the camera was set back. The later frames are due at once. */
+static const struct capture set_back = { { HOUR, 1, 2 }, "--speed=1" };
+/* Hours lie between the frames, which are published without pauses. */
+static const struct capture hours = { { HOUR, 2 * HOUR, 3 * HOUR }, "--fast" };
+
+static void frames_without_waits(void *argument)
+{
+	static const struct pl_accounts replayed = { .next = 3, .delivered = 3 };
+	const struct capture *capture = argument;
+	struct rig rig = { 0 };
+	struct pl_error error;
+	char text[8192];
+
+	rig_open(&rig);
+	start_command(&rig, "record", NULL, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+		struct pl_frame_info info;
+		struct pl_stream_frame *frame = loan_frame(rig.camera.publisher, &info);
+
+		options.captured = capture->times[i];
+		check_ok(pl_frame_publish(frame, &options, &error), &error);
+	}
+	check_ok(pl_publisher_end(rig.camera.publisher, AMPLE_TIME, &error), &error);
+	finish_command(&rig, 0, text);
+	check_replay(&rig, capture->pace, &replayed);
 	rig_close(&rig);
 }
 
@@ -328,6 +365,8 @@ int main(void)
 		{ "subscribe-count", losses_before_count, "subscribe", 60 },
 		{ "record-count", losses_before_count, "record", 60 },
 		{ "replay", losses_before_first_frame, NULL, 60 },
+		{ "replay-clock", frames_without_waits, (void *)&set_back, 60 },
+		{ "replay-fast", frames_without_waits, (void *)&hours, 60 },
 		{ "end", end_while_cut, NULL, 60 },
 		{ "mute", mute_publisher, NULL, 60 },
 		{ "record-full", losses_before_full_disk, NULL, 60 },

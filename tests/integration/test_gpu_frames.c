@@ -821,6 +821,28 @@ static void release_waits_for_stream(void *argument)
 	rig_close(&rig);
 }
 
+/* The second release of a frame has no effect, also while its stream still waits. */
+static void second_release_does_nothing(void *argument)
+{
+	struct pl_accounts accounts;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 1);
+	for (uint64_t sequence = 0; sequence < 2 * SLOTS; sequence++) {
+		struct pl_stream_frame *frame = take_on(&rig, UINT64_MAX);
+
+		release_on(&rig, frame);
+		pl_frame_release(frame);
+		publish(&rig, false);
+		finish_stream(&rig);
+		check_seen(&rig, (unsigned)sequence, sequence);
+	}
+	accounts = exact_accounts(rig.subscriber);
+	check(accounts.delivered == 2 * SLOTS && accounts.pending == 0);
+	rig_close(&rig);
+}
+
 /* The queue has one place. A frame for which a stream waits leaves it before the next one comes. */
 static void promised_frame_is_not_dropped(void *argument)
 {
@@ -959,6 +981,7 @@ static void refusals(void *argument)
 	rig_subscribe(&rig, "cuda", 1);
 	check_number(take_on_status(&rig, NULL, 0), -EINVAL);
 	check_number(take_on_status(&rig, (void *)1, 0), -EINVAL);
+	pl_frame_release(NULL);
 	frame = take_on(&rig, UINT64_MAX);
 	check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -EMLINK);
 	check_number(pl_frame_release_on(frame, NULL, &error), -EINVAL);
@@ -1206,6 +1229,7 @@ static const struct test_case cases[] = {
 	{ "hunt", hunt, &tcp_thread, 30 },
 	{ "release-on", release_waits_for_stream, &tcp_thread, 20 },
 	{ "release-on-local", release_waits_for_stream, &local, 20 },
+	{ "release-twice", second_release_does_nothing, &tcp_thread, 20 },
 	{ "promised-not-dropped", promised_frame_is_not_dropped, &tcp_manual, 20 },
 	{ "gap", discarded_frame_is_gap, &tcp_thread, 20 },
 	{ "time-ends-wait", time_ends_wait, &tcp_thread, 20 },

@@ -458,7 +458,8 @@ static void test_gaps(void **state)
 	expect_gaps(1, "missing: 11 to 12\n", "\n");
 	expect_gaps(2, "missing: 11 to 12, 14\n", "\n");
 	expect_gaps(64, "missing: 11 to 12, 14, ", ", 169\n");
-	expect_gaps(65, "missing: 11 to 12, 14, ", ", 169, and 1 more ranges\n");
+	expect_gaps(65, "missing: 11 to 12, 14, ", ", 169, and 1 more range\n");
+	expect_gaps(66, "missing: 11 to 12, 14, ", ", 169, and 2 more ranges\n");
 }
 
 int main(void)

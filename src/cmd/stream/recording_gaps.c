@@ -2,6 +2,7 @@
 #include "cmd/stream/recording_gaps.h"
 
 #include "cmd/common/output.h"
+#include "cmd/common/units.h"
 
 void recording_gaps_begin(struct recording_gaps *gaps, uint64_t first)
 {
@@ -34,7 +35,8 @@ void recording_gaps_print(FILE *to, const struct recording_gaps *gaps)
 			fprintf(to, " to %llu", (unsigned long long)gap->last);
 	}
 	if (gaps->count > RECORDING_GAPS_MAX)
-		fprintf(to, ", and %llu more ranges", (unsigned long long)gaps->count - RECORDING_GAPS_MAX);
+		fprintf(to, ", and %llu more range%s", (unsigned long long)gaps->count - RECORDING_GAPS_MAX,
+			cli_plural(gaps->count - RECORDING_GAPS_MAX));
 	if (gaps->count)
 		fputc('\n', to);
 }

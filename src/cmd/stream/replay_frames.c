@@ -59,7 +59,7 @@ static void wait_until_due(struct replay *replay, const struct recording_frame *
 	uint64_t now = cli_now();
 
 	replay->due = CLI_MAX(replay->due, replay->origin + time_in_pass(replay, frame));
-	while (!replay->server.stopping && replay->options->pace != REPLAY_FAST && now < replay->due) {
+	while (!replay->server.stopping && now < replay->due) {
 		replay_serve(replay, replay->due - now);
 		now = cli_now();
 	}
@@ -79,12 +79,18 @@ static uint64_t lost_in_recording(const struct recording_reader *reader)
 	return reader->indexed ? stream_accounts_lost(accounts) : UINT64_MAX;
 }
 
+/* Returns the mean period of the pass that ends; 0: none has begun. One frame has a period only by --rate. */
+static uint64_t period_of_pass(const struct replay *replay)
+{
+	if (replay->number && replay->options->pace == REPLAY_RATE)
+		return clamp_time(1e9 / replay->options->rate);
+	return replay->number > 1 ? (replay->due - replay->origin) / (replay->number - 1) : 0;
+}
+
 /* Begins a pass with its first frame: one mean period after the last frame of the pass before. */
 static void begin_pass(struct replay *replay, const struct recording_frame *frame)
 {
-	uint64_t period = replay->number > 1 ? (replay->due - replay->origin) / (replay->number - 1) : 0;
-
-	replay->origin = replay->due = (replay->due ? replay->due : cli_now()) + period;
+	replay->origin = replay->due = (replay->due ? replay->due : cli_now()) + period_of_pass(replay);
 	replay->captured = frame->captured;
 	replay->number = 0;
 	replay->next = replay->first;
@@ -201,7 +207,7 @@ int replay_frames(struct replay *replay, struct pl_error *error)
 	while (!replay->server.stopping && stream_server_subscribers(&replay->server) < options->subscribers)
 		replay_serve(replay, STREAM_SERVER_SLICE);
 	replay->begin = cli_now();
-	while (rc == 1 && !replay->server.stopping) {
+	while (rc == 1) {
 		rc = replay_frame(replay, error);
 		if (rc == 0)
 			rc = skip_behind_last(replay, error);
