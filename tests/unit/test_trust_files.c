@@ -367,6 +367,17 @@ static int add_host(const char *path, const char *address)
 	return rc;
 }
 
+static int add_host_failing(const char *path, const char *address)
+{
+	struct pl_error error;
+	unsigned line;
+	int known, rc = pl_known_hosts_add(&pl_system_allocator, path, address, a, &known, &line, &error);
+
+	assert_string_equal(error.id, "FILE-UNSAFE");
+	assert_non_null(strstr(error.object, ".new"));
+	return rc;
+}
+
 static int enter_folder(void **state)
 {
 	(void)state;
@@ -447,6 +458,25 @@ static void test_add_host_to_full_disk(void **state)
 	assert_int_equal(access("hosts.new", F_OK), -1);
 }
 
+/* Checks that a FIFO in the place of the new file stays, and that nothing waits for its other end. */
+static void test_add_host_beside_fifo(void **state)
+{
+	char byte;
+	int reader;
+
+	(void)state;
+	write_hosts("[h]:1 " B "\n");
+	assert_int_equal(mkfifo("hosts.new", 0600), 0);
+	assert_int_equal(add_host_failing("hosts", "[h]:2"), -EACCES);
+	reader = open("hosts.new", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	assert_int_equal(add_host_failing("hosts", "[h]:2"), -EACCES);
+	assert_int_equal(read(reader, &byte, 1), 0);
+	close(reader);
+	assert_hosts("[h]:1 " B "\n");
+	assert_int_equal(unlink("hosts.new"), 0);
+	assert_int_equal(add_host("hosts", "[h]:2"), 0);
+}
+
 static void *release_lock(void *argument)
 {
 	usleep(100000);
@@ -505,6 +535,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_add_host, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_to_shared_file, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_to_full_disk, enter_folder, leave_folder),
+		cmocka_unit_test_setup_teardown(test_add_host_beside_fifo, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_beside_others, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_with_long_path, enter_folder, leave_folder),
 	};
