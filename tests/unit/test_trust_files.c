@@ -252,11 +252,64 @@ static void test_limits(void **state)
 	assert_int_equal(parse_long("spiffe://", 'n', 256 - 9, " read"), -EINVAL);
 	assert_int_equal(parse_long("# ", 'n', 2045, ""), 0);
 	assert_int_equal(parse_long("# ", 'n', 2046, ""), -EINVAL);
-	/* 16 words, and 17. */
-	assert_int_equal(parse_long(A " read quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1"
-				      " quota=1 quota=1 quota=1 quota=1 quota=1", ' ', 0, ""), 0);
-	assert_int_equal(parse_long(A " read quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1"
-				      " quota=1 quota=1 quota=1 quota=1 quota=1", ' ', 0, " quota=1"), -EINVAL);
+}
+
+/* Checks that a field may be there once in a line, in any place and whatever its values, and that the error names it. */
+static void test_repeated_fields(void **state)
+{
+	static const char *const fields[][2] = {
+		{ "names=", "a/*" }, { "quota=", "1G" },   { "until=", "20300228" }, { "rate=", "1M" },
+		{ "clients=", "4" }, { "imports=", "50" }, { "requests=", "7" },
+	};
+	struct pl_authorized *list;
+	struct pl_error error;
+	char all[200] = "", text[400], fact[100];
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(fields); i++) {
+		size_t length = strlen(all);
+
+		snprintf(all + length, sizeof(all) - length, " %s%s", fields[i][0], fields[i][1]);
+	}
+	/* Lines of their own may have equal fields. */
+	snprintf(text, sizeof(text), A " read%s\n" B " read%s\n", all, all);
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, &error), 0);
+	pl_authorized_free(list);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(fields); i++) {
+		const char *const second[] = { fields[i][1], "wrong" };
+
+		for (size_t k = 0; k < PL_ARRAY_SIZE(second); k++) {
+			snprintf(text, sizeof(text), "* read\n" A " read%s %s%s\n", all, fields[i][0], second[k]);
+			assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, &error),
+					 -EINVAL);
+			assert_null(list);
+			assert_string_equal(error.id, "AUTHORIZED-SYNTAX");
+			assert_string_equal(error.object, "list:2");
+			snprintf(fact, sizeof(fact), "%s is there twice; the second is: '%s'", fields[i][0], second[k]);
+			assert_string_equal(error.message, fact);
+		}
+	}
+}
+
+/* Checks the error of a line with this number of words. */
+static const char *error_of_words(unsigned count, struct pl_error *error)
+{
+	char text[400] = A " read";
+	struct pl_authorized *list;
+
+	for (unsigned i = 2; i < count; i++)
+		strcat(text, " quota=1");
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, error), -EINVAL);
+	return error->message;
+}
+
+static void test_most_words(void **state)
+{
+	struct pl_error error;
+
+	(void)state;
+	assert_non_null(strstr(error_of_words(16, &error), "twice"));
+	assert_string_equal(error_of_words(17, &error), "too many words: 'quota=1'");
 }
 
 static void test_most_lines(void **state)
@@ -531,6 +584,8 @@ int main(void)
 		cmocka_unit_test(test_wrong_lines),
 		cmocka_unit_test(test_known_hosts),
 		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_repeated_fields),
+		cmocka_unit_test(test_most_words),
 		cmocka_unit_test(test_most_lines),
 		cmocka_unit_test_setup_teardown(test_add_host, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_to_shared_file, enter_folder, leave_folder),
