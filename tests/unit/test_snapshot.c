@@ -22,8 +22,10 @@
 #define pl_frame_copy_out test_frame_copy_out
 #define cli_now test_now
 #define cli_condition_wait test_condition_wait
+#define pthread_create test_pthread_create
 uint64_t test_now(void);
 bool test_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t end);
+int test_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument);
 
 #include "cmd/stream/frame_bytes.c" /* NOLINT */
 #include "cmd/stream/snapshot.c"    /* NOLINT */
@@ -37,15 +39,26 @@ struct pl_stream_frame {
 };
 
 static atomic_uint_fast64_t now;
+static bool gpu_fails;
+static atomic_uint sleeps; /* of the thread, with a frame for which it is too early */
 
 uint64_t test_now(void)
 {
 	return atomic_load(&now);
 }
 
+static bool lacks_threads;
+
+#undef pthread_create
+int test_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)
+{
+	return lacks_threads ? EAGAIN : pthread_create(thread, attributes, function, argument);
+}
+
 /* Waits until the test changes something, or sets the clock. */
 bool test_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t end)
 {
+	atomic_fetch_add(&sleeps, 1);
 	pthread_cond_wait(condition, lock);
 	return test_now() < end;
 }
@@ -66,7 +79,8 @@ void test_frame_release(struct pl_stream_frame *frame)
 int test_frame_copy_out(const struct pl_stream_frame *frame, uint64_t offset, void *to, uint64_t length,
 			struct pl_error *error)
 {
-	(void)error;
+	if (gpu_fails)
+		return cli_fail_errno(error, -EIO, "cuMemcpy", "frame");
 	for (uint64_t i = 0; i < length; i++)
 		((uint8_t *)to)[i] = (uint8_t)(frame->data[offset + i] + 100);
 	return 0;
@@ -140,15 +154,20 @@ static int await_idle(struct snapshot *snapshot, struct pl_error *error)
 	return rc;
 }
 
-/* Waits until the thread has gone to sleep with a frame that waits: it has looked at the clock. */
-static bool waits(struct snapshot *snapshot, const struct pl_stream_frame *frame)
+/* Waits until the thread has looked at the frame and at the clock. Returns true if it sleeps, and false if it writes the frame. */
+static bool await_sleep(struct snapshot *snapshot, const struct pl_stream_frame *frame)
 {
-	bool found;
+	unsigned before = atomic_load(&sleeps);
+	bool waits = true;
 
-	pthread_mutex_lock(&snapshot->lock);
-	found = snapshot->frame == frame && !snapshot->writing;
-	pthread_mutex_unlock(&snapshot->lock);
-	return found;
+	while (waits && atomic_load(&sleeps) == before) {
+		pthread_mutex_lock(&snapshot->lock);
+		waits = snapshot->frame == frame;
+		pthread_cond_broadcast(&snapshot->changed);
+		pthread_mutex_unlock(&snapshot->lock);
+		usleep(100);
+	}
+	return waits;
 }
 
 static size_t read_bytes(const char *path, uint8_t *bytes, size_t size)
@@ -254,6 +273,29 @@ static void test_frame_of_a_gpu(void **state)
 	assert_int_equal(read_number(), 107);
 }
 
+/* The error is that of the copy, whatever the frame is. */
+static void test_failed_copy_of_a_gpu(void **state)
+{
+	struct pl_stream_frame frame;
+	struct snapshot snapshot = { 0 };
+	struct pl_error error;
+
+	(void)state;
+	fill_frame(&frame, 7);
+	frame.info.layout = (struct pl_layout){ 0 };
+	frame.info.length = BYTES - 1;
+	gpu_fails = true;
+	assert_int_equal(snapshot_open(&snapshot, npy, &image, "cuda", &error), 0);
+	assert_int_equal(snapshot_take(&snapshot, &frame, &error), 0);
+	assert_int_equal(snapshot_flush(&snapshot, &error), -EIO);
+	gpu_fails = false;
+	assert_string_equal(error.call, "cuMemcpy");
+	assert_int_equal(snapshot.written, 0);
+	snapshot_close(&snapshot);
+	assert_int_equal(atomic_load(&frame.releases), 1);
+	assert_int_equal(access(npy, F_OK), -1);
+}
+
 static void test_layouts_that_no_file_has(void **state)
 {
 	static const struct pl_layout colours = { PL_ELEMENT_UINT, 8, 1, 3, { 2, 3, 3 } },
@@ -313,18 +355,22 @@ static void test_latest_frame_after_the_interval(void **state)
 	for (unsigned i = 0; i < PL_ARRAY_SIZE(frames); i++)
 		fill_frame(&frames[i], i);
 	begin(&snapshot, npy);
+	error.code = 5;
 	assert_int_equal(snapshot_look(&snapshot, &pending, &error), 0);
 	assert_false(pending);
+	/* Without a failure there is no error. */
+	assert_int_equal(error.code, 5);
 	snapshot_take(&snapshot, &frames[0], &error);
 	assert_int_equal(await_idle(&snapshot, &error), 0);
 	assert_int_equal(read_number(), 0);
 	/* The next one waits, and a later one takes its place. */
 	snapshot_take(&snapshot, &frames[1], &error);
+	assert_true(await_sleep(&snapshot, &frames[1]));
 	snapshot_take(&snapshot, &frames[2], &error);
 	assert_int_equal(atomic_load(&frames[1].releases), 1);
 	set_clock(&snapshot, 2 * SNAPSHOT_INTERVAL - 1);
 	assert_int_equal(snapshot_look(&snapshot, &pending, &error), 0);
-	assert_true(pending && waits(&snapshot, &frames[2]));
+	assert_true(pending && await_sleep(&snapshot, &frames[2]));
 	assert_int_equal(read_number(), 0);
 	set_clock(&snapshot, 2 * SNAPSHOT_INTERVAL);
 	assert_int_equal(await_idle(&snapshot, &error), 0);
@@ -434,6 +480,7 @@ static void test_pipe_beside(void **state)
 static void test_places_that_no_file_replaces(void **state)
 {
 	struct snapshot snapshot = { 0 };
+	struct pl_stream_frame frame;
 	struct pl_error error;
 	char missing[80];
 
@@ -443,10 +490,29 @@ static void test_places_that_no_file_replaces(void **state)
 	assert_string_equal(error.id, "FILE-KIND");
 	assert_string_equal(error.object, npy);
 	assert_int_equal(unlink(npy), 0);
+	/* A link is replaced, not its target. */
+	fill_frame(&frame, 7);
+	assert_int_equal(symlink("/dev/null", npy), 0);
+	assert_int_equal(write_one(npy, &frame, &error), 0);
+	assert_int_equal(read_number(), 7);
 	snprintf(missing, sizeof(missing), "%s/none/last.npy", folder);
 	assert_int_equal(snapshot_open(&snapshot, missing, &image, NULL, &error), -ENOENT);
 	assert_string_equal(error.call, "access");
 	assert_false(snapshot.running);
+}
+
+static void test_no_thread(void **state)
+{
+	struct snapshot snapshot = { 0 };
+	struct pl_error error;
+
+	(void)state;
+	lacks_threads = true;
+	assert_int_equal(snapshot_open(&snapshot, npy, &image, NULL, &error), -EAGAIN);
+	lacks_threads = false;
+	assert_string_equal(error.call, "pthread_create");
+	assert_false(snapshot.running);
+	snapshot_close(&snapshot);
 }
 
 /* Checks that the old file stays, and nothing beside it. */
@@ -511,6 +577,7 @@ int main(void)
 		TEST(test_array),
 		TEST(test_picture),
 		TEST(test_frame_of_a_gpu),
+		TEST(test_failed_copy_of_a_gpu),
 		TEST(test_layouts_that_no_file_has),
 		TEST(test_frames_that_do_not_fit),
 		TEST(test_latest_frame_after_the_interval),
@@ -519,6 +586,7 @@ int main(void)
 		TEST(test_first_failure_stays),
 		TEST(test_pipe_beside),
 		TEST(test_places_that_no_file_replaces),
+		TEST(test_no_thread),
 		TEST(test_full_disk),
 		TEST(test_failed_rename),
 	};

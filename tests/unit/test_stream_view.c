@@ -40,10 +40,10 @@ struct rig {
 
 static struct rig *current;
 
-/* What the kernel lacks, having unmapped the old pages: nothing, a move of pages, or other pages, too. */
+/* Failures of the kernel after it unmapped the old pages: none, of the move of pages, and of other pages, too. */
 static enum { HAS_ALL, LACKS_MOVE, LACKS_PAGES } kernel;
 
-/* These replace the C library's. */
+/* Functions of the C library that this program replaces. */
 void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
 {
 	void *(*next)(void *, size_t, size_t, int, ...);

@@ -133,6 +133,8 @@ static void test_patterns(void **state)
 		snprintf(name, sizeof(name), "%s read\n", cases[i].pattern);
 		assert_int_equal(find(name, a, cases[i].name), cases[i].fits ? PL_ACCESS_READ : 0);
 	}
+	/* Bytes behind the end of the name do not count. */
+	assert_int_equal(find("name:*b read\n", a, "a\0b"), 0);
 	for (int i = 0; i < 60; i++)
 		strcat(pattern, "*a");
 	memset(name, 'a', 250);
@@ -168,14 +170,49 @@ static void test_fields(void **state)
 static void test_wrong_lines(void **state)
 {
 	static const char *const wrong[] = {
-		"rubbish\n", "SHA256:short read\n", A "\n", A " \n", A " raed\n", A " read quota\n", A " read quota=\n",
-		A " read quota=0\n", A " read quota=-1\n", A " read quota=1X\n", A " read quota=1KK\n",
-		A " read quota=99999999999G\n", A " read quota=99999999999999999999\n", A " read clients=65537\n",
-		A " read until=20300230\n", A " read until=2030022\n", A " read until=20300228x\n", A " read names=\n",
-		A " read rate=65535\n", A " read rate=63K\n", A " read rate=\n", A " read rate=-1\n", A " read rate=1GB\n",
-		A " read rate=16777216T\n", A " read imports=0\n", A " read imports=65537\n", A " read imports=1x\n",
-		A " read requests=0\n", A " read requests=1000001\n", A " read requests=1.5\n", A " read unknown=1\n", "revoked\n", "revoked " A " read\n", "revoked what\n",
-		"name: read\n", A " read x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1\n",
+		"rubbish\n",
+		"SHA256:short read\n",
+		A "\n",
+		A " \n",
+		A " raed\n",
+		A " read quota\n",
+		A " read quota=\n",
+		A " read quota=0\n",
+		A " read quota=-1\n",
+		A " read quota=1X\n",
+		A " read quota=1KK\n",
+		A " read quota=99999999999G\n",
+		A " read quota=99999999999999999999\n",
+		A " read clients=65537\n",
+		A " read until=20300230\n",
+		A " read until=20301301\n",
+		A " read until=2030jan1\n",
+		A " read until=2030128x\n",
+		A " read until=2030022\n",
+		A " read until=20300228x\n",
+		A " read names=\n",
+		/* Later words are right. */
+		A " raed quota=1G\n",
+		A " read quota=0 clients=1\n",
+		A " read unknown=1 quota=1G clients=1\n",
+		A " read rate=65535\n",
+		A " read rate=63K\n",
+		A " read rate=\n",
+		A " read rate=-1\n",
+		A " read rate=1GB\n",
+		A " read rate=16777216T\n",
+		A " read imports=0\n",
+		A " read imports=65537\n",
+		A " read imports=1x\n",
+		A " read requests=0\n",
+		A " read requests=1000001\n",
+		A " read requests=1.5\n",
+		A " read unknown=1\n",
+		"revoked\n",
+		"revoked " A " read\n",
+		"revoked what\n",
+		"name: read\n",
+		A " read x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1\n",
 	};
 	struct pl_authorized *list;
 	struct pl_error error;
