@@ -63,8 +63,27 @@ bool test_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint6
 	return test_now() < end;
 }
 
+/* Snapshot whose thread begins to write a frame, and goes on once a flush waits; NULL: none. */
+static struct snapshot *_Atomic held;
+static atomic_bool begun;
+
+static bool flush_waits(struct snapshot *snapshot)
+{
+	bool waits;
+
+	pthread_mutex_lock(&snapshot->lock);
+	waits = snapshot->flush;
+	pthread_mutex_unlock(&snapshot->lock);
+	return waits;
+}
+
 int test_frame_query(const struct pl_stream_frame *frame, struct pl_frame_info *info)
 {
+	struct snapshot *snapshot;
+
+	atomic_store(&begun, true);
+	while ((snapshot = atomic_load(&held)) && !flush_waits(snapshot))
+		usleep(100);
 	*info = frame->info;
 	return 0;
 }
@@ -387,6 +406,29 @@ static void test_latest_frame_after_the_interval(void **state)
 		assert_int_equal(atomic_load(&frames[i].releases), 1);
 }
 
+static void test_flush_waits_for_the_frame_under_way(void **state)
+{
+	struct pl_stream_frame frame;
+	struct snapshot snapshot;
+	struct pl_error error;
+	uint64_t written;
+
+	(void)state;
+	fill_frame(&frame, 7);
+	begin(&snapshot, npy);
+	atomic_store(&begun, false);
+	atomic_store(&held, &snapshot);
+	snapshot_take(&snapshot, &frame, &error);
+	while (!atomic_load(&begun))
+		usleep(100);
+	assert_int_equal(snapshot_flush(&snapshot, &error), 0);
+	written = snapshot.written;
+	atomic_store(&held, NULL);
+	assert_int_equal(written, 1);
+	snapshot_close(&snapshot);
+	assert_int_equal(read_number(), 7);
+}
+
 static void test_end_drops_the_frame_that_waits(void **state)
 {
 	struct pl_stream_frame frames[2];
@@ -581,6 +623,7 @@ int main(void)
 		TEST(test_layouts_that_no_file_has),
 		TEST(test_frames_that_do_not_fit),
 		TEST(test_latest_frame_after_the_interval),
+		TEST(test_flush_waits_for_the_frame_under_way),
 		TEST(test_end_drops_the_frame_that_waits),
 		TEST(test_without_a_file),
 		TEST(test_first_failure_stays),

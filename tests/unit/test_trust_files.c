@@ -216,7 +216,7 @@ static void test_wrong_lines(void **state)
 	};
 	struct pl_authorized *list;
 	struct pl_error error;
-	char text[300], line[4096];
+	char text[300];
 
 	(void)state;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(wrong); i++) {
@@ -227,7 +227,16 @@ static void test_wrong_lines(void **state)
 		assert_string_equal(error.object, "list:3");
 		assert_null(list);
 	}
-	/* The message names the field and its values. */
+}
+
+/* Checks that the message names the field and its values, and that long lines and names are refused. */
+static void test_messages_of_wrong_lines(void **state)
+{
+	struct pl_authorized *list;
+	struct pl_error error;
+	char text[300], line[4096];
+
+	(void)state;
 	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", A " read until=2027-12-31\n", &list, &error),
 			 -EINVAL);
 	assert_string_equal(error.message, "until= takes a day, YYYYMMDD; it is: '2027-12-31'");
@@ -619,6 +628,7 @@ int main(void)
 		cmocka_unit_test(test_patterns),
 		cmocka_unit_test(test_fields),
 		cmocka_unit_test(test_wrong_lines),
+		cmocka_unit_test(test_messages_of_wrong_lines),
 		cmocka_unit_test(test_known_hosts),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_repeated_fields),
