@@ -485,6 +485,10 @@ def test_saved_runs_are_shown(small, documents, tmp_path):
     assert json.loads((tmp_path / 'all.json').read_text())['rows'] == shown['rows']
     done = run('fleet', 'show', tmp_path / 'saved', '--ignore', 'firmware')
     assert done.stdout == '6 hosts are well and alike\n6 of 6 hosts answered\n'
+    # A file of the run that became a pipe: nothing waits for its other end.
+    (tmp_path / 'saved' / f'{name(1)}.json').unlink()
+    os.mkfifo(tmp_path / 'saved' / f'{name(1)}.json')
+    assert 'it is no regular file' in run('fleet', 'show', tmp_path / 'saved', expect=None).stdout
     assert 'RUN is missing' in run('fleet', 'show', expect=2).stderr
     assert 'there is a RUN already' in run('fleet', 'show', 'a', 'b', expect=2).stderr
     assert 'No such file' in run('fleet', 'show', tmp_path / 'none', expect=2).stderr

@@ -350,6 +350,16 @@ def test_full_disk_is_told_and_ends_with_the_last_whole_frame(tmp_path):
     assert checked['frames'] == 4 and checked['end'] == 'full' and checked['accounts']['next'] == 4
 
 
+def test_failure_of_the_disk_at_the_end_names_file_and_call(tmp_path):
+    path = tmp_path / 'run'
+    with publishing('--count', '3', '--rate', '0', '--frame-bytes', '100', '--subscribers', '1') as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', path, '--json', LD_PRELOAD=os.environ['SYNC_RECORDER'], SYNC_FAIL='1')
+        output, errors = ended(process, expect=1)
+    error = json.loads(output)['error']
+    assert (error['id'], error['call'], error['object']) == ('FILE-WRITE', 'fsync', str(path))
+    assert 'may lack frames' in error['message'] and f'{path}: fsync: ' in errors
+
+
 def test_existing_file_is_kept_without_force(tmp_path):
     path = write(tmp_path / 'run', b'precious')
     with fed() as publisher:
