@@ -32,8 +32,9 @@ static void lane_ended_run(struct pl_task *task)
 		pl_peer_lose(peer, &error);
 	} else {
 		/* A stopped lane does not read, because the other end takes no refusals: it ends by its own time limit. */
-		if (peer->loss.code == 0 && !peer->leaving && endpoint->lanes[0] && !endpoint->lanes[0]->stopped)
-			pl_socket_explain_silence(failure, &peer->loss);
+		if (peer->loss.code == 0 && !peer->leaving && endpoint->lanes[0] && !endpoint->lanes[0]->stopped &&
+		    pl_socket_is_silence(failure))
+			pl_socket_explain_silence(&peer->loss);
 		pl_peer_ending(peer);
 	}
 }
