@@ -154,6 +154,7 @@ struct tcp_lane {
 	bool read_short;     /* true if the last read found fewer bytes than it asked for */
 	atomic_bool joining; /* acceptor: true until the task has taken `accepted` */
 	atomic_uint sweep;   /* requested by another engine */
+	atomic_uint finish;  /* enum tcp_finish_state (finish.h) */
 	unsigned head_have;
 	uint32_t remaining;
 	uint32_t queued;        /* unsent bytes of `queue` */
@@ -229,6 +230,7 @@ struct tcp_endpoint {
 	/* Large messages sent and not finished; batches of `finished`, and those that lanes are filling. */
 	atomic_ullong rendezvous;
 	atomic_uint finished_count;
+	atomic_uint finish_open; /* lanes that are not TCP_FINISH_SETTLED */
 	struct pl_task finished_task;
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
@@ -402,7 +404,7 @@ void tcp_lane_batch_ended(struct pl_batch_end *end);
 /* Acknowledges placed frames whose acknowledgement was not sent. */
 void tcp_lane_ack(struct tcp_lane *lane);
 void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
-/* Lane 0: true if the other end's host has all frames of messages that were queued. */
+/* True if the other end's host has all frames of messages that were queued. */
 bool tcp_lane_has_sent_messages(const struct tcp_lane *lane);
 
 /* behind.c: notifications behind their data */
@@ -422,21 +424,6 @@ int tcp_message_arrived(struct tcp_lane *lane, const struct pl_frame *frame, con
 int tcp_notification_arrived(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);
 void tcp_init_held(struct tcp_endpoint *endpoint);
 void tcp_free_held(struct tcp_endpoint *endpoint);
-
-/*
- * finish.c: FINISH over the lane that received the last bytes of a large message. Home, which every message passes, has less to do,
- * and READs leave in the same system call.
- */
-/* Ends a pending count of the fetch of a large message, whose request was answered. */
-void tcp_lane_end_fetch(struct tcp_lane *lane, struct pl_operation *fetch);
-/* Handles FINISH of a lane other than 0. Returns 0 or a negative errno. */
-int tcp_finish_arrived(struct tcp_lane *lane, const struct pl_frame *frame);
-/* Gives the ends that arrived to the home engine. */
-void tcp_lane_hand_finished(struct tcp_lane *lane);
-/* Counts the end of a large send. Returns false if none is under way. */
-bool tcp_count_finish(struct tcp_endpoint *endpoint);
-void tcp_init_finished(struct tcp_endpoint *endpoint);
-void tcp_free_finished(struct tcp_endpoint *endpoint);
 
 /* refusal.c: refusals of WRITEs */
 /* Queues a refusal behind other refusals, before all pieces whose header is not final. */
