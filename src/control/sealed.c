@@ -197,6 +197,8 @@ static ssize_t seal_next(struct pl_sealed *sealed, struct position *at, bool fra
 		parts[0] = (struct iovec){ record + PL_RECORD_HEADER, length };
 	}
 	advance_position(at, length);
+	sealed->full_records = sealed->last_record == PL_RECORD_CONTENT ? sealed->full_records + 1 : 0;
+	sealed->last_record = length;
 	return pl_record_seal(&sealed->out, PL_RECORD_DATA, parts, count, record);
 }
 
@@ -220,6 +222,7 @@ static int seal_batch(struct pl_sealed *sealed, struct position *at, size_t most
 	most = PL_MIN(most, sealed->unsent_size);
 	while (length >= 0) {
 		sealed->unsent_length += (size_t)length;
+		sealed->written += (uint64_t)length;
 		if (!at->count || most - sealed->unsent_length < PL_RECORD_MAX)
 			return 0;
 		length = seal_next(sealed, at, fragile, sealed->unsent + sealed->unsent_length);
@@ -238,6 +241,7 @@ ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, in
 	for (int i = 0; i < count; i++)
 		length += vector[i].iov_len;
 	advance_position(&at, 0);
+	sealed->last_record = 0;
 	for (; rc == 0 && at.count; most = PL_MIN(2 * most, (size_t)BATCH_BULK)) {
 		int sealing = take_batch_buffer(sealed, length - at.total);
 
@@ -251,17 +255,15 @@ ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, in
 	return at.total && (rc == 0 || rc == -EAGAIN || rc == -EFAULT) ? (ssize_t)at.total : rc;
 }
 
-bool pl_sealed_is_acknowledged(const struct pl_sealed *sealed, size_t behind)
+uint64_t pl_sealed_position(const struct pl_sealed *sealed, size_t behind)
 {
-	size_t unsent = sealed->unsent ? sealed->unsent_length - sealed->unsent_at : 0;
-	/*
-	 * The other end decrypts whole records. The record with the last byte before `behind` may end with up to PL_RECORD_CONTENT - 1
-	 * bytes of `behind`, so it must have arrived. The other bytes of `behind` take at least as many records as full ones would.
-	 */
-	size_t others = behind < PL_RECORD_CONTENT ? 0 : behind - (PL_RECORD_CONTENT - 1);
-	size_t records = (others + PL_RECORD_CONTENT - 1) / PL_RECORD_CONTENT;
+	size_t records;
 
-	return pl_socket_unacknowledged(sealed->fd) + unsent <= others + records * PL_RECORD_OVERHEAD;
+	/* The other end decrypts whole records. */
+	if (behind < sealed->last_record)
+		return sealed->written;
+	records = PL_MIN((behind - sealed->last_record) / PL_RECORD_CONTENT, sealed->full_records);
+	return sealed->written - (sealed->last_record + PL_RECORD_OVERHEAD) - records * PL_RECORD_MAX;
 }
 
 void pl_sealed_end(struct pl_sealed *sealed)

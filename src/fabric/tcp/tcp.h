@@ -163,12 +163,13 @@ struct tcp_lane {
 	struct pl_list unacked; /* WRITE pieces */
 	struct pl_list spare;   /* pieces for reuse, the last used first */
 	uint8_t *carry;         /* incomplete small frame */
-	uint32_t sequence, finish_next; /* counted frames sent; number of the first one behind the last FINISH, or 0 */
+	uint32_t sequence;      /* counted frames sent */
 	uint32_t acked;         /* counted frames that the peer acknowledged */
 	uint32_t awaited;       /* those up to the last one whose acknowledgement the lane waits for, or `acked` */
 	uint32_t received;      /* counted frames received */
 	uint32_t placed, placed_told; /* counted frames placed, and those that the peer knows of */
 	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
+	uint64_t message_end;   /* position in the stream behind the last message that was sent; 0: none was */
 	unsigned spare_count, slots; /* pieces of `spare`; slots used by pieces */
 	uint32_t staging; /* bytes of `waiting` and `copying` */
 	unsigned request_count, requests_sent; /* requests; those whose frames are sent and not answered */
@@ -404,6 +405,11 @@ void tcp_lane_batch_ended(struct pl_batch_end *end);
 /* Acknowledges placed frames whose acknowledgement was not sent. */
 void tcp_lane_ack(struct tcp_lane *lane);
 void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
+static inline bool tcp_piece_is_of_message(const struct tcp_piece *piece)
+{
+	return piece->frame.type == PL_FRAME_EAGER || piece->frame.type == PL_FRAME_RENDEZVOUS ||
+	       piece->frame.type == PL_FRAME_NOTIFY || piece->frame.type == PL_FRAME_FINISH;
+}
 /* True if the other end's host has all frames of messages that were queued. */
 bool tcp_lane_has_sent_messages(const struct tcp_lane *lane);
 
@@ -426,6 +432,10 @@ void tcp_init_held(struct tcp_endpoint *endpoint);
 void tcp_free_held(struct tcp_endpoint *endpoint);
 
 /* refusal.c: refusals of WRITEs */
+static inline bool tcp_piece_refuses_write(const struct tcp_piece *piece)
+{
+	return piece->frame.type == PL_FRAME_FAIL && piece->frame.flags == PL_FRAME_WRITE;
+}
 /* Queues a refusal behind other refusals, before all pieces whose header is not final. */
 void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
 /*
