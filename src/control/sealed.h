@@ -24,9 +24,11 @@ struct pl_sealed {
 	uint8_t *buffer;
 	size_t size, plain_at, plain_length, sealed_at, end;
 	bool bulk;         /* the last buffer was filled: the next one is large */
+	bool keeps_buffer; /* counted in spare->kept */
 
 	uint8_t *unsent; /* sealed bytes that the socket did not take yet; NULL: none */
 	size_t unsent_size, unsent_length, unsent_at;
+	bool keeps_unsent; /* counted in spare->kept */
 
 	uint64_t written; /* sealed bytes, also unsent ones */
 	/* Bytes in the last record of the last write, and the full records side by side before it. */
