@@ -267,7 +267,7 @@ static int seal_batch(struct pl_sealed *sealed, struct position *at, size_t most
 ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
 {
 	struct position at = { vector, count, 0, 0 };
-	/* Where many streams keep bytes that they could not send, each one keeps fewer. */
+	/* Each stream keeps fewer bytes that it could not send where many do. */
 	size_t length = 0, most = BATCH_FIRST, limit = pl_spare_all_kept(sealed->spare) ? BATCH_FIRST : BATCH_BULK;
 	int rc = pl_sealed_flush(sealed);
 

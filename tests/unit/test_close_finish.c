@@ -80,7 +80,7 @@ static void finish_behind_writes(void *with_message)
 			 &error);
 	pl_engine_lock(lane->engine);
 	send_writes(lane);
-	/* One system call sends FINISH and the beginning of a WRITE. */
+	/* A system call sends FINISH and the beginning of a WRITE. */
 	queue_frame(lane, PL_FRAME_FINISH, 0);
 	queue_frame(lane, PL_FRAME_WRITE, LAST_BYTES);
 	tcp_lane_flush(lane);

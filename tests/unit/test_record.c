@@ -758,7 +758,7 @@ static void test_slow_memory(void **state)
 	assert_int_equal(slow.spare.kept, 0);
 	pl_spare_drain(&slow.spare, &slow.allocator);
 	assert_int_equal(slow.memory, idle);
-	/* One that waits ends. */
+	/* A stream that waits ends. */
 	slow_stream_fill(&slow, 0);
 	for (unsigned i = 0; i < SLOW_STREAMS; i++)
 		stream_link_close(&slow.links[i]);
