@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Requests that wait for an answer. A cookie holds the request's index and generation. */
+#include "fabric/tcp/finish.h"
 #include "fabric/tcp/landing.h"
 #include "fabric/tcp/operation_done.h"
 #include "fabric/tcp/read_ahead.h"
