@@ -27,6 +27,7 @@ void verbs_state_init(struct verbs_state *state, struct pl_context *context, con
 	pl_list_init(&state->devices);
 	pl_list_init(&state->queues);
 	pl_list_init(&state->ports);
+	pl_list_init(&state->probes);
 	verbs_removal_open(state);
 	verbs_ports_open(state);
 	verbs_helpers_open(&state->connectors);
@@ -253,6 +254,7 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 	struct verbs_state *state = opaque;
 
 	(void)context;
+	atomic_store(&state->ending, true);
 	verbs_helpers_close(&state->connectors);
 	verbs_registrar_close(state);
 	verbs_ports_close(state);
