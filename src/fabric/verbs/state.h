@@ -35,6 +35,8 @@
 #define VERBS_HINT_DEVICE \
 	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
 	"see what there is with: rdma link"
+/* Time after which the end of a context gives up a driver that does not answer. */
+#define VERBS_SILENCE (10 * PL_NS_PER_S)
 #define VERBS_HINT_MEMORY "raise the limit of locked memory, ulimit -l, or those of the cgroup, rdma.max"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
@@ -217,6 +219,7 @@ struct verbs_buffer_pool {
 	unsigned count;
 	uint8_t *slab; /* aligned to pages, in `room` */
 	void *room;
+	struct verbs_device *device;
 	struct ibv_mr *mr;
 	struct pl_list free;
 	unsigned taken;
@@ -289,6 +292,7 @@ struct verbs_state {
 		atomic_bool busy;
 		atomic_bool late; /* the first look takes longer than its limit */
 	} port_look;                                  /* look at the ports, by a helper thread */
+	uint64_t silence;                             /* VERBS_SILENCE; tests have another one */
 	atomic_bool ending;                           /* the context closes: looks do not wait for drivers any more */
 	struct verbs_listing *listing;       /* list that the library has not returned; NULL: none. look_lock */
 	struct pl_list probes;               /* of devices whose drivers have not answered; look_lock */
@@ -321,6 +325,17 @@ struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *de
 void verbs_cq_shut(struct verbs_cq *queue);
 void verbs_state_close(struct pl_context *context, void *state);
 
+/* object_end.c */
+/* Kinds of a device's objects. */
+enum verbs_object { VERBS_QP, VERBS_MW, VERBS_MR, VERBS_SRQ, VERBS_CQ, VERBS_CHANNEL, VERBS_PD, VERBS_CONTEXT };
+/*
+ * Ends an object. Returns 0 or a negative errno. While the context closes, the first call of the device that does not return
+ * within state->silence gives up the device: -ETIMEDOUT, then and for each further object.
+ */
+int verbs_object_end(struct verbs_device *device, enum verbs_object kind, void *object);
+/* Gives up a device whose driver does not answer: makes no further calls for it. */
+void verbs_device_give_up(struct verbs_device *device);
+
 /* device.c */
 /* Notes the name under which a look found the device. Without memory the last name stays. The caller holds look_lock. */
 void verbs_device_rename(struct verbs_device *device, const char *name);
@@ -350,10 +365,11 @@ int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 uint8_t verbs_rails_between(struct verbs_endpoint *endpoint, uint16_t near, uint16_t far);
 
 /* buffer_pool.c */
-int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,
-			   const struct verbs_device *device, unsigned count, size_t size);
+int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state, struct verbs_device *device,
+			   unsigned count, size_t size);
 /* The device does not know the buffers any more; they stay allocated. */
-void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, const struct verbs_state *state);
+void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool);
+/* Frees the buffers, except those that a silent device may know. */
 void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, const struct verbs_state *state);
 /* Returns NULL if all buffers are in use. */
 static inline struct verbs_buffer *verbs_buffer_pool_take(struct verbs_buffer_pool *pool)

@@ -67,8 +67,6 @@ bool verbs_device_is(const struct verbs_device *device, const struct ibv_device 
 
 void verbs_device_free(struct verbs_device *device)
 {
-	const struct verbs_library *library = device->state->library;
-
 	for (struct verbs_name *name = atomic_load(&device->renamed), *before; name; name = before) {
 		before = name->before;
 		pl_free(&device->state->context->allocator, name);
@@ -77,10 +75,10 @@ void verbs_device_free(struct verbs_device *device)
 	pl_registration_cache_close(device->shared);
 	verbs_stuck_mrs_end(device);
 	if (device->loop_pd)
-		library->ibv_dealloc_pd(device->loop_pd);
+		verbs_object_end(device, VERBS_PD, device->loop_pd);
 	if (device->pd)
-		library->ibv_dealloc_pd(device->pd);
+		verbs_object_end(device, VERBS_PD, device->pd);
 	if (device->verbs)
-		library->ibv_close_device(device->verbs);
+		verbs_object_end(device, VERBS_CONTEXT, device->verbs);
 	pl_free(&device->state->context->allocator, device);
 }

@@ -28,12 +28,12 @@ static void let_go(struct verbs_state *state, struct verbs_device *device)
 		return;
 	}
 	verbs_mrs_end(device);
-	verbs_loopbacks_end(state->library, device);
+	verbs_loopbacks_end(device);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	verbs_async_close(device);
-	state->library->ibv_dealloc_pd(device->pd);
+	verbs_object_end(device, VERBS_PD, device->pd);
 	device->pd = NULL;
-	state->library->ibv_close_device(device->verbs);
+	verbs_object_end(device, VERBS_CONTEXT, device->verbs);
 	device->verbs = NULL;
 }
 

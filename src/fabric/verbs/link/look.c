@@ -270,15 +270,19 @@ bool verbs_ports_read(struct verbs_state *state)
 /* -- the end -------------------------------------------------------------------------------------- */
 
 /* Waits for a driver as long as the end of a context may, from the beginning of the call on. */
-static bool await_end(struct rdma_call *call)
+static bool await_end(struct verbs_state *state, struct rdma_call *call)
 {
-	return rdma_call_await(call, call->since + VERBS_SILENCE);
+	const bool ended = rdma_call_await(call, pl_deadline(call->since, state->silence));
+
+	if (!ended)
+		atomic_store(&state->context->given_up, true);
+	return ended;
 }
 
 void verbs_looks_close(struct verbs_state *state)
 {
 	if (state->listing) {
-		await_end(&state->listing->call);
+		await_end(state, &state->listing->call);
 		rdma_call_leave(&state->listing->call);
 	}
 	state->listing = NULL;
@@ -286,8 +290,8 @@ void verbs_looks_close(struct verbs_state *state)
 		struct verbs_probe *probe = pl_list_first(&state->probes, struct verbs_probe, link);
 
 		pl_list_remove(&probe->link);
-		if (!await_end(&probe->call) && probe->device)
-			atomic_store(&probe->device->silent, true);
+		if (!await_end(state, &probe->call) && probe->device)
+			verbs_device_give_up(probe->device);
 		rdma_call_leave(&probe->call);
 	}
 }

@@ -11,9 +11,6 @@
 #include "fabric/verbs/state.h"
 #include "rdma/driver_call.h"
 
-/* Time after which the end of a context gives up a driver that does not answer. */
-#define VERBS_SILENCE (10 * PL_NS_PER_S)
-
 /* List of the library's devices, and this host's interfaces. Probes of the devices keep it. */
 struct verbs_listing {
 	struct rdma_call call;
