@@ -2,9 +2,11 @@
 /* Drivers that never answer: the end of a context does not wait for them, and uses nothing that they use. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "card/card.h"
 #include "card/settings.h"
+#include "diag/check/probe.h"
 #include "fabric/verbs/verbs.h"
 #include "support/cases.h"
 #include "support/pair.h"
@@ -99,6 +101,24 @@ static void late_answer(void *argument)
 		sleep_ms(1);
 }
 
+/* `peerlane check` names a device whose driver never answers, and asks the other one. */
+static void check_names(void *argument)
+{
+	char *text = NULL;
+	size_t length;
+	FILE *to = open_memstream(&text, &length);
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	check(to);
+	card_hold_opens(1u << 0);
+	pl_probe_verbs(to, NULL);
+	fclose(to);
+	check(strstr(text, "verbs.device.mlx5_0.open 110\n"));
+	check(strstr(text, "verbs.device.mlx5_1.open 0\n"));
+	free(text);
+}
+
 int main(void)
 {
 	const struct test_case cases[] = {
@@ -113,6 +133,7 @@ int main(void)
 		{ "query-device", look_hangs, "ibv_query_device", LIMIT },
 		{ "list", list_hangs, NULL, LIMIT },
 		{ "late-answer", late_answer, NULL, LIMIT },
+		{ "check", check_names, NULL, LIMIT },
 	};
 
 	return cases_run("silent", cases, sizeof(cases) / sizeof(cases[0]));
