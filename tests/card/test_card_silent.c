@@ -107,10 +107,12 @@ static void check_names(void *argument)
 	char *text = NULL;
 	size_t length;
 	FILE *to = open_memstream(&text, &length);
+	struct pl_error error;
 
 	(void)argument;
 	setenv("STANDIN_CARDS", "2", 1);
 	check(to);
+	check(verbs_library_get(&error));
 	card_hold_opens(1u << 0);
 	pl_probe_verbs(to, NULL);
 	fclose(to);
