@@ -295,8 +295,6 @@ void card_await_look(void);
 void card_await_open(unsigned device);
 /* Waits while a test holds the calls of the function. */
 void card_await_call(const char *function);
-/* True if a test holds calls of a function. */
-bool card_holds_calls(void);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);

@@ -39,16 +39,6 @@ void card_await_call(const char *function)
 	pthread_mutex_unlock(&looks.lock);
 }
 
-bool card_holds_calls(void)
-{
-	bool holds;
-
-	pthread_mutex_lock(&looks.lock);
-	holds = looks.function;
-	pthread_mutex_unlock(&looks.lock);
-	return holds;
-}
-
 void standin_card_hold_calls(const char *function)
 {
 	pthread_mutex_lock(&looks.lock);
