@@ -25,7 +25,7 @@ struct look {
 
 static void meet_obstacle(struct look *look, enum verbs_obstacle kind, int code, const char *device)
 {
-	/* Of devices with the same obstacle, the first is reported. */
+	/* The first device with an obstacle is reported. */
 	if (kind <= look->obstacle.kind)
 		return;
 	look->obstacle.kind = kind;

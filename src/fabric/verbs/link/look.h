@@ -30,7 +30,7 @@ struct verbs_port_seen {
 	uint16_t pkey_index;
 };
 
-/* What the driver tells of a device that is opened. */
+/* Objects and attributes of a device that a probe has opened. */
 struct verbs_opened {
 	struct ibv_context *verbs;
 	struct ibv_pd *pd, *loop_pd;
