@@ -185,7 +185,8 @@ void verbs_device_leave(struct verbs_device *device)
 
 void verbs_device_lost(struct verbs_state *state, struct verbs_device *device)
 {
-	if (atomic_exchange(&device->gone, true))
+	/* A device that was given up makes no further calls, and none looks for it again. */
+	if (atomic_load(&device->silent) || atomic_exchange(&device->gone, true))
 		return;
 	verbs_async_tell(state, device, NULL, 0);
 	pl_engine_post(first_engine(state), &state->tend_task);
