@@ -427,9 +427,11 @@ void pl_close(struct pl_context *context)
 {
 	struct pl_allocator allocator;
 	struct pl_list *at;
+	bool given_up;
 
 	if (!context || pl_context_forked(context))
 		return;
+	atomic_store(&context->closing, true);
 	pl_stream_ops.close(context);
 	close_listeners(context);
 	destroy_peers(context);
@@ -467,10 +469,13 @@ void pl_close(struct pl_context *context)
 	pthread_mutex_destroy(&context->grant_lock);
 	pl_error_log_destroy(&context->errors);
 	pl_counters_close(&context->counters);
+	given_up = atomic_load(&context->given_up);
 	allocator = context->allocator;
 	pl_routes_close(context);
 	pl_machine_close(context);
 	pl_free(&allocator, context->devices);
 	pl_index_table_free(&allocator, &context->peer_table);
 	pl_free(&allocator, context);
+	if (given_up)
+		errno = ETIMEDOUT;
 }
