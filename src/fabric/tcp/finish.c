@@ -73,10 +73,10 @@ static void tcp_lane_ask_for_finish(struct tcp_lane *lane)
 
 bool tcp_has_sent_finish(struct tcp_endpoint *endpoint)
 {
-	if (!atomic_load(&endpoint->finish_open))
-		return true;
-	tcp_for_each_lane(endpoint, tcp_lane_ask_for_finish);
-	return false;
+	if (atomic_load(&endpoint->finish_open))
+		tcp_for_each_lane(endpoint, tcp_lane_ask_for_finish);
+	/* Lanes whose engines are free have answered. */
+	return !atomic_load(&endpoint->finish_open);
 }
 
 /* -- sender of the message -------------------------------------------------------------------------- */
