@@ -95,7 +95,7 @@ struct pl_options {
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
 	/** progress threads, 1 to 64; default: half the cores of this process, 1 to 16, or more: pl_open(3) */
 	unsigned workers;
-	/** tcp: bulk sockets for each peer, 1 to 16; default: half the cores, at most 16, or 8 beside 8 peers with more */
+	/** tcp: bulk sockets for each peer, 1 to 16; default: half the cores or more, at most 8 beside 8 peers with more: pl_open(3) */
 	unsigned lanes;
 	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
