@@ -174,7 +174,8 @@ static const struct field fields[] = {
 	{ "requests", offsetof(struct pl_rights, requests), 1000000, authorized_parse_count, "1 to 1000000" },
 };
 
-static int parse_attribute(const struct parser *parser, char *word, struct pl_rights *rights)
+/* `given` has a bit for each field of the line. A limit that was raised by a second field would be easily overlooked. */
+static int parse_attribute(const struct parser *parser, char *word, struct pl_rights *rights, unsigned *given)
 {
 	char *value = strchr(word, '='), fact[80];
 	size_t i = 0;
@@ -186,6 +187,11 @@ static int parse_attribute(const struct parser *parser, char *word, struct pl_ri
 		i++;
 	if (i == PL_ARRAY_SIZE(fields))
 		return fail_authorized(parser, "unknown field", word);
+	if (*given & 1u << i) {
+		snprintf(fact, sizeof(fact), "%s= is there twice; the second is", fields[i].name);
+		return fail_authorized(parser, fact, value);
+	}
+	*given |= 1u << i;
 	if (fields[i].parse(&fields[i], value, (char *)rights + fields[i].at))
 		return 0;
 	snprintf(fact, sizeof(fact), "%s= takes %s; it is", fields[i].name, fields[i].allowed);
@@ -222,6 +228,7 @@ static int parse_selector(const struct parser *parser, const char *word, struct 
 static int parse_authorized_line(const struct parser *parser, struct line *line)
 {
 	static const struct pl_rights none = PL_RIGHTS_INIT;
+	unsigned given = 0;
 	size_t at = 0;
 	int rc;
 
@@ -241,7 +248,7 @@ static int parse_authorized_line(const struct parser *parser, struct line *line)
 		return fail_authorized(parser, "no rights", parser->words[0]);
 	rc = parse_access_words(parser, parser->words[at++], &line->rights.access);
 	while (rc == 0 && at < parser->count)
-		rc = parse_attribute(parser, parser->words[at++], &line->rights);
+		rc = parse_attribute(parser, parser->words[at++], &line->rights, &given);
 	return rc;
 }
 

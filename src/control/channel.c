@@ -19,18 +19,30 @@
 
 static void fail(struct pl_channel *channel, int code)
 {
-	struct pl_error error;
-
 	if (code == -EPROTO || code == -EMSGSIZE || code == -ENOMSG)
-		pl_fail(&error, -EPROTO, "PROTOCOL", "control message", NULL,
-			"check that the other end is Peerlane, and of a release that this one knows",
-			"the other end sent a malformed control message");
+		channel->closed(channel, PL_CHANNEL_MALFORMED);
 	else if (code == -ENOMEM)
-		pl_fail_memory(&error, "control message");
-	else if (!pl_socket_explain_silence(code, &error))
-		pl_fail(&error, -ECONNRESET, "PEER-LOST", "control channel", NULL, NULL,
-			"the other end closed the connection");
-	channel->closed(channel, &error);
+		channel->closed(channel, PL_CHANNEL_NO_MEMORY);
+	else
+		channel->closed(channel, pl_socket_is_silence(code) ? PL_CHANNEL_SILENT : PL_CHANNEL_BROKEN);
+}
+
+int pl_channel_explain_end(enum pl_channel_end end, struct pl_error *error)
+{
+	switch (end) {
+	case PL_CHANNEL_MALFORMED:
+		return pl_fail(error, -EPROTO, "PROTOCOL", "control message", NULL,
+			       "check that the other end is Peerlane, and of a release that this one knows",
+			       "the other end sent a malformed control message");
+	case PL_CHANNEL_NO_MEMORY:
+		return pl_fail_memory(error, "control message");
+	case PL_CHANNEL_SILENT:
+		pl_socket_explain_silence(error);
+		return error->code;
+	default:
+		return pl_fail(error, -ECONNRESET, "PEER-LOST", "control channel", NULL, NULL,
+			       "the other end closed the connection");
+	}
 }
 
 /* Handles one message at the front of the data. Returns bytes used, 0 if it is incomplete, or a negative errno. */

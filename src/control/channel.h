@@ -7,6 +7,14 @@
 #include "engine/engine.h"
 #include "wire/wire.h"
 
+/* Reasons for which a channel ends, other than pl_channel_close(). */
+enum pl_channel_end {
+	PL_CHANNEL_BROKEN,    /* the other end closed the socket, or its process ended: why is not known here */
+	PL_CHANNEL_SILENT,    /* the other host did not answer in time, or cannot be reached */
+	PL_CHANNEL_MALFORMED, /* the other end broke the protocol */
+	PL_CHANNEL_NO_MEMORY,
+};
+
 struct pl_channel {
 	struct pl_source source;
 	struct pl_stream stream;
@@ -23,7 +31,7 @@ struct pl_channel {
 	size_t unsent_length, unsent_sent; /* bytes there, and of these the first that the socket has taken */
 	/* Each callback may close the channel and free its owner. */
 	void (*message)(struct pl_channel *channel, const struct pl_control *message);
-	void (*closed)(struct pl_channel *channel, const struct pl_error *error);
+	void (*closed)(struct pl_channel *channel, enum pl_channel_end end);
 	/* The socket has taken all bytes, after one of the functions below had returned false. NULL: nobody asks. */
 	void (*drained)(struct pl_channel *channel);
 	bool room_awaited; /* drained() is due */
@@ -78,6 +86,9 @@ void pl_channel_pause(struct pl_channel *channel);
 void pl_channel_postpone(struct pl_channel *channel);
 /* Has the engine handle postponed messages soon. Without any it does nothing. Returns 0 or a negative errno. */
 int pl_channel_resume(struct pl_channel *channel);
+
+/* Describes the end of a channel. Returns its negative errno. */
+int pl_channel_explain_end(enum pl_channel_end end, struct pl_error *error);
 
 /* Stops and closes. Accepts a channel that was never opened. */
 void pl_channel_close(struct pl_channel *channel);

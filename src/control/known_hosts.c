@@ -137,6 +137,22 @@ static int keep_attributes(int fd, const char *path)
 	return fchmod(fd, old.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO)) < 0 ? -errno : 0;
 }
 
+/* Opens the file that is written beside the old one. */
+static int open_beside(const char *path, struct pl_error *error)
+{
+	/* Without O_NONBLOCK, opening a FIFO would wait for its other end. */
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+	struct stat status;
+
+	if (fd < 0 && errno != ENXIO)
+		return pl_fail_errno(error, -errno, "SYSTEM", "open", path);
+	if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return pl_fail(error, -EACCES, "FILE-UNSAFE", "open", path, "remove it", "not a regular file");
+}
+
 /* Writes the file anew beside itself, and renames it. */
 static int replace_known_hosts(const char *path, const char *old, size_t old_length, const char *line,
 			       struct pl_error *error)
@@ -146,9 +162,9 @@ static int replace_known_hosts(const char *path, const char *old, size_t old_len
 
 	if ((size_t)snprintf(beside, sizeof(beside), "%s.new", path) >= sizeof(beside))
 		return pl_fail_errno(error, -ENAMETOOLONG, "SYSTEM", "open", path);
-	fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = open_beside(beside, error);
 	if (fd < 0)
-		return pl_fail_errno(error, -errno, "SYSTEM", "open", beside);
+		return fd;
 	rc = keep_attributes(fd, path);
 	if (rc == 0)
 		rc = write_all(fd, old, old_length);

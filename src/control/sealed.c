@@ -53,12 +53,21 @@ int pl_sealed_open(const struct pl_allocator *allocator, int fd, const uint8_t s
 	return rc;
 }
 
+static void end_keeping(struct pl_sealed *sealed, bool *keeps)
+{
+	if (*keeps)
+		sealed->spare->kept--;
+	*keeps = false;
+}
+
 void pl_sealed_close(struct pl_sealed *sealed)
 {
 	if (!sealed)
 		return;
 	pl_record_key_close(&sealed->in);
 	pl_record_key_close(&sealed->out);
+	end_keeping(sealed, &sealed->keeps_buffer);
+	end_keeping(sealed, &sealed->keeps_unsent);
 	pl_free(sealed->allocator, sealed->buffer);
 	pl_free(sealed->allocator, sealed->unsent);
 	pl_free(sealed->allocator, sealed);
@@ -140,8 +149,31 @@ static ssize_t copy_fragile(const struct iovec *parts, int count, uint8_t *bytes
 
 static void release_unsent(struct pl_sealed *sealed)
 {
-	pl_spare_give(sealed->spare, sealed->allocator, sealed->unsent, sealed->unsent_size);
+	if (sealed->unsent_size == BUFFER_SMALL || sealed->unsent_size == BATCH_BULK)
+		pl_spare_give(sealed->spare, sealed->allocator, sealed->unsent, sealed->unsent_size);
+	else
+		pl_free(sealed->allocator, sealed->unsent);
 	sealed->unsent = NULL;
+	end_keeping(sealed, &sealed->keeps_unsent);
+}
+
+/* Keeps the bytes that the socket did not take until it has room, perhaps in memory of their size. */
+static void keep_unsent(struct pl_sealed *sealed)
+{
+	size_t length = pl_sealed_unsent(sealed);
+	uint8_t *copy;
+
+	if (!length || sealed->unsent_size != BATCH_BULK || sealed->keeps_unsent)
+		return;
+	sealed->keeps_unsent = pl_spare_keep(sealed->spare);
+	copy = sealed->keeps_unsent ? NULL : pl_alloc(sealed->allocator, length);
+	if (!copy)
+		return;
+	memcpy(copy, sealed->unsent + sealed->unsent_at, length);
+	release_unsent(sealed);
+	sealed->unsent = copy;
+	sealed->unsent_size = sealed->unsent_length = length;
+	sealed->unsent_at = 0;
 }
 
 int pl_sealed_flush(struct pl_sealed *sealed)
@@ -197,6 +229,8 @@ static ssize_t seal_next(struct pl_sealed *sealed, struct position *at, bool fra
 		parts[0] = (struct iovec){ record + PL_RECORD_HEADER, length };
 	}
 	advance_position(at, length);
+	sealed->full_records = sealed->last_record == PL_RECORD_CONTENT ? sealed->full_records + 1 : 0;
+	sealed->last_record = length;
 	return pl_record_seal(&sealed->out, PL_RECORD_DATA, parts, count, record);
 }
 
@@ -220,6 +254,7 @@ static int seal_batch(struct pl_sealed *sealed, struct position *at, size_t most
 	most = PL_MIN(most, sealed->unsent_size);
 	while (length >= 0) {
 		sealed->unsent_length += (size_t)length;
+		sealed->written += (uint64_t)length;
 		if (!at->count || most - sealed->unsent_length < PL_RECORD_MAX)
 			return 0;
 		length = seal_next(sealed, at, fragile, sealed->unsent + sealed->unsent_length);
@@ -232,13 +267,15 @@ static int seal_batch(struct pl_sealed *sealed, struct position *at, size_t most
 ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
 {
 	struct position at = { vector, count, 0, 0 };
-	size_t length = 0, most = BATCH_FIRST;
+	/* Each stream keeps fewer bytes that it could not send where many do. */
+	size_t length = 0, most = BATCH_FIRST, limit = pl_spare_all_kept(sealed->spare) ? BATCH_FIRST : BATCH_BULK;
 	int rc = pl_sealed_flush(sealed);
 
 	for (int i = 0; i < count; i++)
 		length += vector[i].iov_len;
 	advance_position(&at, 0);
-	for (; rc == 0 && at.count; most = PL_MIN(2 * most, (size_t)BATCH_BULK)) {
+	sealed->last_record = 0;
+	for (; rc == 0 && at.count; most = PL_MIN(2 * most, limit)) {
 		int sealing = take_batch_buffer(sealed, length - at.total);
 
 		if (sealing == 0)
@@ -247,21 +284,20 @@ ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, in
 		if (rc == 0 || sealing == -EIO)
 			rc = sealing;
 	}
+	keep_unsent(sealed);
 	/* Sealed bytes are written: this object keeps those for which the socket has no room. */
 	return at.total && (rc == 0 || rc == -EAGAIN || rc == -EFAULT) ? (ssize_t)at.total : rc;
 }
 
-bool pl_sealed_is_acknowledged(const struct pl_sealed *sealed, size_t behind)
+uint64_t pl_sealed_position(const struct pl_sealed *sealed, size_t behind)
 {
-	size_t unsent = sealed->unsent ? sealed->unsent_length - sealed->unsent_at : 0;
-	/*
-	 * The other end decrypts whole records. The record with the last byte before `behind` may end with up to PL_RECORD_CONTENT - 1
-	 * bytes of `behind`, so it must have arrived. The other bytes of `behind` take at least as many records as full ones would.
-	 */
-	size_t others = behind < PL_RECORD_CONTENT ? 0 : behind - (PL_RECORD_CONTENT - 1);
-	size_t records = (others + PL_RECORD_CONTENT - 1) / PL_RECORD_CONTENT;
+	size_t records;
 
-	return pl_socket_unacknowledged(sealed->fd) + unsent <= others + records * PL_RECORD_OVERHEAD;
+	/* The other end decrypts whole records. */
+	if (behind < sealed->last_record)
+		return sealed->written;
+	records = PL_MIN((behind - sealed->last_record) / PL_RECORD_CONTENT, sealed->full_records);
+	return sealed->written - (sealed->last_record + PL_RECORD_OVERHEAD) - records * PL_RECORD_MAX;
 }
 
 void pl_sealed_end(struct pl_sealed *sealed)
@@ -336,10 +372,26 @@ static int open_next(struct pl_sealed *sealed)
 	return content < 0 ? (int)content : take_content(sealed, type, record + PL_RECORD_HEADER, (size_t)content);
 }
 
+/* Moves the bytes from `first` on, the first ones in use, to the beginning of the buffer, or of another one that replaces it. */
+static void move_received(struct pl_sealed *sealed, uint8_t *buffer, size_t size, size_t first)
+{
+	if (sealed->end != first)
+		memmove(buffer, sealed->buffer + first, sealed->end - first);
+	sealed->plain_at = 0;
+	sealed->sealed_at -= first;
+	sealed->end -= first;
+	if (buffer == sealed->buffer)
+		return;
+	pl_spare_give(sealed->spare, sealed->allocator, sealed->buffer, sealed->size);
+	end_keeping(sealed, &sealed->keeps_buffer);
+	sealed->buffer = buffer;
+	sealed->size = size;
+}
+
 /* Makes room for more bytes behind those of an incomplete record. */
 static int prepare_buffer(struct pl_sealed *sealed)
 {
-	size_t have = sealed->end - sealed->sealed_at, size = sealed->bulk ? BUFFER_BULK : BUFFER_SMALL;
+	size_t size = sealed->bulk ? BUFFER_BULK : BUFFER_SMALL;
 	uint8_t *buffer = sealed->buffer;
 
 	if (!buffer || sealed->size < size) {
@@ -347,15 +399,7 @@ static int prepare_buffer(struct pl_sealed *sealed)
 		if (!buffer)
 			return -ENOMEM;
 	}
-	if (have)
-		memmove(buffer, sealed->buffer + sealed->sealed_at, have);
-	if (buffer != sealed->buffer) {
-		pl_spare_give(sealed->spare, sealed->allocator, sealed->buffer, sealed->size);
-		sealed->buffer = buffer;
-		sealed->size = size;
-	}
-	sealed->sealed_at = 0;
-	sealed->end = have;
+	move_received(sealed, buffer, size, sealed->sealed_at);
 	return 0;
 }
 
@@ -378,14 +422,21 @@ static int receive_sealed(struct pl_sealed *sealed)
 	return 0;
 }
 
-/* Gives the buffer of a stream back that probably becomes idle. */
-static void release_buffer(struct pl_sealed *sealed)
+/* Gives the buffer back if no bytes are left, or keeps it until more bytes come. Few bytes may move to a small one. */
+static void keep_buffer(struct pl_sealed *sealed)
 {
-	if (sealed->plain_length || sealed->sealed_at != sealed->end || sealed->bulk)
+	size_t first = sealed->plain_length ? sealed->plain_at : sealed->sealed_at;
+	uint8_t *small;
+
+	if (first == sealed->end)
+		move_received(sealed, NULL, 0, first);
+	else if (sealed->size == BUFFER_BULK && !sealed->keeps_buffer)
+		sealed->keeps_buffer = pl_spare_keep(sealed->spare);
+	if (sealed->size != BUFFER_BULK || sealed->keeps_buffer || sealed->end - first > BUFFER_SMALL)
 		return;
-	pl_spare_give(sealed->spare, sealed->allocator, sealed->buffer, sealed->size);
-	sealed->buffer = NULL;
-	sealed->sealed_at = sealed->end = 0;
+	small = pl_spare_take(sealed->spare, sealed->allocator, BUFFER_SMALL);
+	if (small)
+		move_received(sealed, small, BUFFER_SMALL, first);
 }
 
 /* Gets the next decrypted bytes, by at most one system call a read, as other streams wait. Returns 0 or an errno. */
@@ -437,7 +488,7 @@ ssize_t pl_sealed_read(struct pl_sealed *sealed, const struct iovec *vector, int
 		if (rc == 0)
 			rc = deliver_plain(sealed, &at, fragile);
 	}
-	release_buffer(sealed);
+	keep_buffer(sealed);
 	return at.total ? (ssize_t)at.total : rc;
 }
 

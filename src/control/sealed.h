@@ -23,10 +23,16 @@ struct pl_sealed {
 	/* Received: `plain_length` decrypted bytes, then sealed ones from `sealed_at` to `end`. NULL: none of both. */
 	uint8_t *buffer;
 	size_t size, plain_at, plain_length, sealed_at, end;
-	bool bulk; /* the last buffer was filled: the next one is large */
+	bool bulk;         /* the last buffer was filled: the next one is large */
+	bool keeps_buffer; /* counted in spare->kept */
 
 	uint8_t *unsent; /* sealed bytes that the socket did not take yet; NULL: none */
 	size_t unsent_size, unsent_length, unsent_at;
+	bool keeps_unsent; /* counted in spare->kept */
+
+	uint64_t written; /* sealed bytes, also unsent ones */
+	/* Bytes in the last record of the last write, and the full records side by side before it. */
+	size_t last_record, full_records;
 };
 
 /* Returns 0, -ENOMEM or -EIO. The allocator must live as long as the object. */
@@ -39,8 +45,13 @@ ssize_t pl_sealed_read(struct pl_sealed *sealed, const struct iovec *vector, int
 ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile);
 /* As pl_stream_flush(). */
 int pl_sealed_flush(struct pl_sealed *sealed);
-/* As pl_stream_is_acknowledged(). */
-bool pl_sealed_is_acknowledged(const struct pl_sealed *sealed, size_t behind);
+/* Returns the sealed bytes that the socket did not take yet. */
+static inline size_t pl_sealed_unsent(const struct pl_sealed *sealed)
+{
+	return sealed->unsent ? sealed->unsent_length - sealed->unsent_at : 0;
+}
+/* As pl_stream_position(). */
+uint64_t pl_sealed_position(const struct pl_sealed *sealed, size_t behind);
 /* True if received bytes wait. */
 bool pl_sealed_pending(const struct pl_sealed *sealed);
 /* Sends close_notify if nothing is unsent. */

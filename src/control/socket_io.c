@@ -81,13 +81,15 @@ size_t pl_socket_unacknowledged(int fd)
 	return ioctl(fd, SIOCOUTQ, &unacknowledged) < 0 ? 0 : (size_t)unacknowledged;
 }
 
-bool pl_socket_explain_silence(int code, struct pl_error *error)
+bool pl_socket_is_silence(int code)
 {
-	if (code != -ETIMEDOUT && code != -EHOSTUNREACH && code != -ENETUNREACH)
-		return false;
+	return code == -ETIMEDOUT || code == -EHOSTUNREACH || code == -ENETUNREACH;
+}
+
+void pl_socket_explain_silence(struct pl_error *error)
+{
 	pl_fail(error, -ECONNRESET, "PEER-LOST", "connection", NULL,
 		"check the network and the other host; to survive outages and stopped processes, set keepalive in the "
 		"options of both ends to twice the longest one",
 		"the other host, or a process whose socket is full, did not answer for the time of keepalive");
-	return true;
 }

@@ -19,10 +19,9 @@ ssize_t pl_socket_write(int fd, const struct iovec *vector, int count);
  * when both ends close the socket. 0 for local sockets, where a write hands the bytes over.
  */
 size_t pl_socket_unacknowledged(int fd);
-/*
- * Describes the loss of a peer if a socket's error, a negative errno, says that the other host did not answer in time
- * (pl_socket_tune()) or could not be reached. Returns false for other errors.
- */
-bool pl_socket_explain_silence(int code, struct pl_error *error);
+/* True if a socket's error, a negative errno, says that the other host did not answer in time (pl_socket_tune()), or cannot be reached. */
+bool pl_socket_is_silence(int code);
+/* Describes the loss of a peer by such an error. */
+void pl_socket_explain_silence(struct pl_error *error);
 
 #endif

@@ -29,6 +29,7 @@ int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool se
 	stream->records = 0;
 	stream->records_max = RECORDS_MAX;
 	stream->sealed = NULL;
+	stream->written = 0;
 	stream->dry = stream->fragile = false;
 	if (!tls)
 		return 0;
@@ -201,6 +202,14 @@ static ssize_t note_want(struct pl_stream *stream, ssize_t result, uint32_t want
 	return result;
 }
 
+static ssize_t write_in_clear(struct pl_stream *stream, const struct iovec *vector, int count)
+{
+	ssize_t written = pl_socket_write(stream->fd, vector, count);
+
+	stream->written += (uint64_t)PL_MAX(written, 0);
+	return note_want(stream, written, EPOLLOUT);
+}
+
 ssize_t pl_stream_read(struct pl_stream *stream, const struct iovec *vector, int count)
 {
 	if (trim(&vector, &count) == 0)
@@ -220,7 +229,7 @@ ssize_t pl_stream_write(struct pl_stream *stream, const struct iovec *vector, in
 	if (stream->sealed)
 		return note_want(stream, pl_sealed_write(stream->sealed, vector, count, stream->fragile), EPOLLOUT);
 	if (!stream->ssl)
-		return note_want(stream, pl_socket_write(stream->fd, vector, count), EPOLLOUT);
+		return write_in_clear(stream, vector, count);
 	clear_rare_errors();
 	return tls_write(stream, vector, count);
 }
@@ -246,7 +255,7 @@ void pl_stream_use_spare(struct pl_stream *stream, struct pl_spare_buffers *spar
 
 bool pl_stream_unsent(const struct pl_stream *stream)
 {
-	return stream->sealed && stream->sealed->unsent;
+	return stream->sealed && pl_sealed_unsent(stream->sealed);
 }
 
 int pl_stream_flush(struct pl_stream *stream)
@@ -254,11 +263,17 @@ int pl_stream_flush(struct pl_stream *stream)
 	return stream->sealed ? (int)note_want(stream, pl_sealed_flush(stream->sealed), EPOLLOUT) : 0;
 }
 
-bool pl_stream_is_acknowledged(const struct pl_stream *stream, size_t behind)
+uint64_t pl_stream_position(const struct pl_stream *stream, size_t behind)
 {
-	if (stream->sealed)
-		return pl_sealed_is_acknowledged(stream->sealed, behind);
-	return pl_socket_unacknowledged(stream->fd) <= behind;
+	return stream->sealed ? pl_sealed_position(stream->sealed, behind) : stream->written - behind;
+}
+
+bool pl_stream_is_acknowledged(const struct pl_stream *stream, uint64_t position)
+{
+	uint64_t written = stream->sealed ? stream->sealed->written : stream->written;
+	size_t unsent = stream->sealed ? pl_sealed_unsent(stream->sealed) : 0;
+
+	return pl_socket_unacknowledged(stream->fd) + unsent <= written - position;
 }
 
 void pl_stream_end(struct pl_stream *stream)

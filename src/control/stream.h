@@ -63,6 +63,7 @@ struct pl_stream {
 	/* TLS records written under one key, and the number from which on a new key is used. */
 	uint32_t records, records_max;
 	struct pl_sealed *sealed; /* after pl_stream_seal(); NULL: not sealed */
+	uint64_t written;         /* in the clear: bytes that the socket took */
 	/* TLS: true if the last read took all bytes of the socket, so that another one now would find none. */
 	bool dry;
 	/*
@@ -158,10 +159,12 @@ bool pl_stream_unsent(const struct pl_stream *stream);
 int pl_stream_flush(struct pl_stream *stream);
 
 /*
- * True if the other end's kernel has all written bytes but at most the last `behind` ones, and so that the other end can decrypt
- * them. Of a sealed stream the kernel must have up to about a record more. Not for TLS, unless `behind` is 0.
+ * Returns the position in the socket's bytes up to which the other end needs them for the bytes of the last write, without its last
+ * `behind` ones: of a sealed stream, that of the end of their last record. Not for TLS.
  */
-bool pl_stream_is_acknowledged(const struct pl_stream *stream, size_t behind);
+uint64_t pl_stream_position(const struct pl_stream *stream, size_t behind);
+/* True if the other end's kernel has the bytes before that position. */
+bool pl_stream_is_acknowledged(const struct pl_stream *stream, uint64_t position);
 
 /* Ends the direction of sending: sends close_notify if that needs no waiting, and shuts the socket down for writing. */
 void pl_stream_end(struct pl_stream *stream);

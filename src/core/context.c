@@ -99,6 +99,15 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 }
 
 /*
+ * Two cores have two lanes if the library's threads drive them. Over loopback, a single lane has its ends on different cores, and each
+ * byte passes between their caches. Of two lanes, the kernel runs both ends of each in turn on one core.
+ */
+static unsigned default_lanes(unsigned cores, bool threaded)
+{
+	return PL_MAX(half_the_cores(cores), threaded ? PL_MIN(cores, 2u) : 1u);
+}
+
+/*
  * A thread for each lane with bulk data and one for all else, as far as there are cores. On large machines the lanes of many peers have
  * more threads, so that each has few lanes, and the kernel may run both ends of a connection of loopback in turn on one core.
  */
@@ -106,13 +115,15 @@ static unsigned default_workers(unsigned cores, unsigned lanes)
 {
 	if (cores >= WORKERS_OF_LARGE && lanes > 1)
 		return WORKERS_OF_LARGE;
-	return PL_MAX(half_the_cores(cores), PL_MIN(lanes + 1, cores >= 8 ? cores - cores / 4 : 1));
+	if (cores >= 8)
+		return PL_MAX(half_the_cores(cores), PL_MIN(lanes + 1, cores - cores / 4));
+	return PL_MAX(half_the_cores(cores), PL_MIN(lanes, PL_MIN(cores, 2u)));
 }
 
 static void fill_defaults(struct pl_options *options, unsigned cores)
 {
 	if (!options->lanes)
-		options->lanes = half_the_cores(cores);
+		options->lanes = default_lanes(cores, options->progress == PL_PROGRESS_THREAD);
 	if (!options->workers)
 		options->workers = default_workers(cores, options->lanes);
 	if (options->progress == PL_PROGRESS_MANUAL)
@@ -427,9 +438,11 @@ void pl_close(struct pl_context *context)
 {
 	struct pl_allocator allocator;
 	struct pl_list *at;
+	bool given_up;
 
 	if (!context || pl_context_forked(context))
 		return;
+	atomic_store(&context->closing, true);
 	pl_stream_ops.close(context);
 	close_listeners(context);
 	destroy_peers(context);
@@ -467,10 +480,13 @@ void pl_close(struct pl_context *context)
 	pthread_mutex_destroy(&context->grant_lock);
 	pl_error_log_destroy(&context->errors);
 	pl_counters_close(&context->counters);
+	given_up = atomic_load(&context->given_up);
 	allocator = context->allocator;
 	pl_routes_close(context);
 	pl_machine_close(context);
 	pl_free(&allocator, context->devices);
 	pl_index_table_free(&allocator, &context->peer_table);
 	pl_free(&allocator, context);
+	if (given_up)
+		errno = ETIMEDOUT;
 }

@@ -54,6 +54,8 @@ struct pl_context {
 	char *devices;             /* options.devices; NULL: all */
 	char program[32];          /* options.program; "": none */
 	pid_t process;             /* that opened the context */
+	atomic_bool closing;       /* pl_close() has begun */
+	atomic_bool given_up;      /* its end did not wait any longer for a driver, whose objects stay */
 	const uint8_t *fork_mark;  /* 1 in that process, 0 in a child of fork(2), which gets the page empty; NULL: none */
 	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;

@@ -243,18 +243,21 @@ void pl_peer_ending(struct pl_peer *peer)
 	}
 }
 
-void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error)
+void pl_peer_channel_closed(struct pl_channel *channel, enum pl_channel_end end)
 {
 	struct pl_peer *peer = pl_container_of(channel, struct pl_peer, channel);
+	struct pl_error error;
 
-	/* An error with a hint is the reason of the loss. The end of the other process comes without a hint. */
-	if (atomic_load(&peer->state) == PL_PEER_UP && peer->loss.code == 0 && error->hint[0] && !peer->leaving)
-		peer->loss = *error;
+	pl_channel_explain_end(end, &error);
+	/* The end of the other process is not explained here: pl_peer_ending() does that. */
+	if (atomic_load(&peer->state) == PL_PEER_UP && peer->loss.code == 0 && end != PL_CHANNEL_BROKEN &&
+	    !peer->leaving)
+		peer->loss = error;
 	pl_channel_close(channel);
 	if (atomic_load(&peer->state) == PL_PEER_OPENING)
-		pl_peer_open_failed(peer, error);
-	else if (error->code == -EPROTO)
-		pl_peer_lose(peer, error);
+		pl_peer_open_failed(peer, &error);
+	else if (end == PL_CHANNEL_MALFORMED)
+		pl_peer_lose(peer, &error);
 	else
 		pl_peer_ending(peer);
 }

@@ -280,7 +280,7 @@ struct pl_peer *pl_peer_by_index(struct pl_context *context, uint64_t peer_index
 void pl_peer_unpin(struct pl_peer *peer);
 /* Handles control messages of an opening and of a running peer. */
 void pl_peer_control(struct pl_channel *channel, const struct pl_control *message);
-void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error);
+void pl_peer_channel_closed(struct pl_channel *channel, enum pl_channel_end end);
 /* The control channel has room again: sends what waits for it. */
 void pl_peer_channel_drained(struct pl_channel *channel);
 /* Opening failed: reports that to the waiting operation, and frees the peer later. Home. */

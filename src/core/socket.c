@@ -68,7 +68,7 @@ static socklen_t sockaddr_length(const struct sockaddr *address)
 	return address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-int pl_socket_connect(const struct sockaddr *address, const struct pl_options *options)
+static int connect_socket(const struct sockaddr *address, const struct pl_options *options)
 {
 	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	char paced[PL_CONGESTION_NAME];
@@ -85,4 +85,17 @@ int pl_socket_connect(const struct sockaddr *address, const struct pl_options *o
 		return rc;
 	}
 	return fd;
+}
+
+int pl_socket_connect(const struct sockaddr *address, const struct pl_options *options)
+{
+	const struct sockaddr_in6 *wildcard = (const struct sockaddr_in6 *)address;
+	struct sockaddr_in loopback = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = connect_socket(address, options);
+
+	/* The wildcard of IPv6 means this host, which may have addresses of IPv4 only. */
+	if (fd != -EADDRNOTAVAIL || address->sa_family != AF_INET6 || !IN6_IS_ADDR_UNSPECIFIED(&wildcard->sin6_addr))
+		return fd;
+	loopback.sin_port = wildcard->sin6_port;
+	return connect_socket((const struct sockaddr *)&loopback, options);
 }

@@ -8,7 +8,7 @@
 #include "base/base.h"
 
 #define ROUTE_JSON_FUNCTIONS(ENTRY) \
-	ENTRY(json_object_from_file) \
+	ENTRY(json_object_from_fd) \
 	ENTRY(json_tokener_parse) \
 	ENTRY(json_object_put) \
 	ENTRY(json_object_is_type) \

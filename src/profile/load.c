@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Reads a file of `peerlane routes --save`. Any content is either understood or refused. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "profile/profile.h"
 
 #define HINT "take a file that `peerlane routes --save` wrote"
@@ -136,6 +140,22 @@ static int get_profile(const struct route_json *json, struct pl_profile *profile
 	return count ? 0 : fail_profile(error, file, "there is no proof in it");
 }
 
+/* Returns NULL if the file cannot be read, or is no JSON. */
+static struct json_object *read_profile_file(const struct route_json *json, const char *file)
+{
+	/* Without O_NONBLOCK, opening a FIFO would wait for its other end. */
+	int fd = open(file, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	struct json_object *object = NULL;
+	struct stat status;
+
+	if (fd < 0)
+		return NULL;
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+		object = json->json_object_from_fd(fd);
+	close(fd);
+	return object;
+}
+
 /* Reads a profile from a text, or from the file if text is NULL. */
 static int read_profile(struct pl_profile *profile, const char *file, const char *text, struct pl_error *error)
 {
@@ -146,7 +166,7 @@ static int read_profile(struct pl_profile *profile, const char *file, const char
 	*profile = (struct pl_profile){ 0 };
 	if (rc < 0)
 		return rc;
-	object = text ? json.json_tokener_parse(text) : json.json_object_from_file(file);
+	object = text ? json.json_tokener_parse(text) : read_profile_file(&json, file);
 	rc = object ? get_profile(&json, profile, object, file, error)
 		    : fail_profile(error, file, "it cannot be read, or is no JSON");
 	json.json_object_put(object);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "memory/page_replace.h"
 #include "stream/subscriber.h"
 
 struct pl_ring_view {
@@ -13,6 +14,7 @@ struct pl_ring_view {
 	unsigned frames;            /* in the view; subscriber->lock */
 	uint8_t *control, *payload; /* mappings, for reading only; NULL: none */
 	size_t control_length, payload_length;
+	bool torn; /* a part of `payload` may belong to other memory of the process */
 	struct pl_ring_geometry geometry;
 };
 
@@ -96,7 +98,7 @@ void pl_ring_view_put(struct pl_ring_view *view)
 		return;
 	if (view->control)
 		munmap(view->control, view->control_length);
-	if (view->payload)
+	if (view->payload && !view->torn)
 		munmap(view->payload, view->payload_length);
 	pl_free(view->allocator, view);
 }
@@ -177,6 +179,7 @@ void pl_frame_unplace(struct pl_stream_frame *frame)
 static void freeze_frame(struct pl_stream_frame *frame)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (frame->descriptor.length + page - 1) / page * page;
+	enum pl_pages pages;
 	void *copy;
 
 	if (atomic_load(&frame->place) != PL_PLACE_RING)
@@ -185,11 +188,15 @@ static void freeze_frame(struct pl_stream_frame *frame)
 	if (copy == MAP_FAILED)
 		return;
 	memcpy(copy, frame->data, frame->descriptor.length);
-	if (ring_view_holds(frame->view, frame->sequence) && mprotect(copy, size, PROT_READ) == 0 &&
-	    mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, frame->data) != MAP_FAILED)
-		atomic_store(&frame->place, PL_PLACE_FROZEN);
-	else
+	if (!ring_view_holds(frame->view, frame->sequence)) {
 		munmap(copy, size);
+		return;
+	}
+	pages = pl_pages_replace(frame->data, copy, size, frame->descriptor.length, PROT_READ);
+	if (pages == PL_PAGES_REPLACED)
+		atomic_store(&frame->place, PL_PLACE_FROZEN);
+	else if (pages == PL_PAGES_TORN)
+		frame->view->torn = true;
 }
 
 void pl_subscriber_freeze(struct pl_subscriber *subscriber)

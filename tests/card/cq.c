@@ -283,6 +283,7 @@ int ibv_destroy_cq(struct ibv_cq *base)
 {
 	struct card_cq *cq = (struct card_cq *)base;
 
+	card_await_call(__func__);
 	pthread_mutex_lock(&card_lock);
 	/* libibverbs waits for the acknowledgement without end. */
 	if (cq->unacknowledged) {
@@ -328,6 +329,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *base)
 {
 	struct channel *channel = (struct channel *)base;
 
+	card_await_call(__func__);
 	pthread_mutex_lock(&card_lock);
 	card_counts.channels--;
 	pthread_mutex_unlock(&card_lock);

@@ -73,6 +73,7 @@ static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_
 		.flags = character->grh ? IBV_QPF_GRH_REQUIRED : 0,
 	};
 
+	card_await_call("ibv_query_port");
 	if (!card_has_port(port))
 		return EINVAL;
 	memcpy(attributes, &all, length < sizeof(all) ? length : sizeof(all));
@@ -319,6 +320,7 @@ int ibv_close_device(struct ibv_context *of)
 {
 	struct card_context **at = &contexts, *context;
 
+	card_await_call(__func__);
 	pthread_mutex_lock(&card_lock);
 	while (&(*at)->verbs.context != of)
 		at = &(*at)->next;
@@ -351,6 +353,7 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 {
 	const struct card_character *character = card_character();
 
+	card_await_call(__func__);
 	*attributes = (struct ibv_device_attr){
 		.fw_ver = "stand-in",
 		.vendor_id = vendor_of(of),
@@ -445,6 +448,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *of)
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+	card_await_call(__func__);
 	pthread_mutex_lock(&card_lock);
 	card_counts.pds--;
 	pthread_mutex_unlock(&card_lock);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Looks for devices, and calls that open one, which a test lets wait, as a driver does that resets a device. */
+#include <string.h>
+
 #include "card/card.h"
 
 static struct {
@@ -8,6 +10,7 @@ static struct {
 	bool held;
 	unsigned count;
 	unsigned opens; /* devices that are not opened, a bit for each */
+	const char *function; /* function whose calls do not return; NULL: none */
 } looks = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 void card_await_look(void)
@@ -25,6 +28,22 @@ void card_await_open(unsigned device)
 	pthread_mutex_lock(&looks.lock);
 	while (looks.opens & 1u << device)
 		pthread_cond_wait(&looks.changed, &looks.lock);
+	pthread_mutex_unlock(&looks.lock);
+}
+
+void card_await_call(const char *function)
+{
+	pthread_mutex_lock(&looks.lock);
+	while (looks.function && !strcmp(looks.function, function))
+		pthread_cond_wait(&looks.changed, &looks.lock);
+	pthread_mutex_unlock(&looks.lock);
+}
+
+void standin_card_hold_calls(const char *function)
+{
+	pthread_mutex_lock(&looks.lock);
+	looks.function = function;
+	pthread_cond_broadcast(&looks.changed);
 	pthread_mutex_unlock(&looks.lock);
 }
 

@@ -429,6 +429,7 @@ int ibv_dereg_mr(struct ibv_mr *base)
 {
 	struct card_mr *mr = (struct card_mr *)base;
 
+	card_await_call(__func__);
 	pthread_mutex_lock(&card_lock);
 	if (mr->windows || card_happens(CARD_DEREG)) {
 		const int error = mr->windows ? EBUSY : EIO;

@@ -140,6 +140,7 @@ int ibv_destroy_srq(struct ibv_srq *base)
 {
 	struct card_srq *srq = (struct card_srq *)base;
 
+	card_await_call(__func__);
 	pthread_mutex_lock(&card_lock);
 	if (srq->users) {
 		pthread_mutex_unlock(&card_lock);
@@ -234,6 +235,7 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	struct card_qp *qp = (struct card_qp *)base, **at;
 	bool kept;
 
+	card_await_call(__func__);
 	pthread_mutex_lock(&card_lock);
 	at = &table[qp->base.qp_num % HASH];
 	while (*at != qp)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A card that its driver resets: the driver lets calls wait meanwhile. Transfers over another card go on. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,33 +107,38 @@ static void open_hangs(void *argument)
 	pl_close(environment.far);
 }
 
-/* The second device is not opened for long: the first one serves meanwhile, and then both. */
-static void second_open_hangs(void *argument)
+/* One of two devices is not opened for long: the other one serves meanwhile, and then both. */
+static void one_open_hangs(void *argument)
 {
+	const unsigned *hanging = argument;
 	struct pl_options options = setting_options(&card_manual);
 	struct verbs_state *state;
 	struct pl_context *context;
 	struct pl_error error;
+	char other[8];
 
-	(void)argument;
 	setenv("STANDIN_CARDS", "2", 1);
 	options.connect_timeout = MS;
 	context = context_open_with(&options);
 	state = verbs_state_get(context, &error);
 	check(state);
-	card_hold_opens(1u << 1);
+	card_hold_opens(1u << *hanging);
 	do
-		verbs_ports_look(state, UINT64_MAX);
+		verbs_ports_look_now(state);
 	while (!atomic_load(&state->place_count));
 	check_number(atomic_load(&state->place_count), 1);
-	check(atomic_load(&state->port_look.busy));
+	snprintf(other, sizeof(other), "mlx5_%u", 1 - *hanging);
+	check_text(state->places[0]->name, other);
+	snprintf(other, sizeof(other), "mlx5_%u", *hanging);
+	check_text(state->silent, other);
 	/* Its events are watched, too. */
 	pl_context_progress(context);
 	check(state->places[0]->device->async.engine);
 	card_hold_opens(0);
 	do
-		verbs_ports_look(state, UINT64_MAX);
+		verbs_ports_look_now(state);
 	while (atomic_load(&state->place_count) != 2);
+	check_text(state->silent, "");
 	pl_close(context);
 }
 
@@ -209,6 +215,7 @@ static void swapped(void *argument)
 int main(void)
 {
 	const uint64_t context_time = 0, connection_time = AMPLE_TIME / 8;
+	const unsigned first = 0, second = 1;
 	const struct test_case cases[] = {
 		{ "manual", writes_during_reset, (void *)&card_manual, LIMIT },
 		{ "threads", writes_during_reset, (void *)&card_threads, LIMIT },
@@ -216,7 +223,8 @@ int main(void)
 		{ "connect-threads", connect_during_look, (void *)&card_threads, LIMIT },
 		{ "open-hangs", open_hangs, &context_time, LIMIT },
 		{ "open-hangs-connection", open_hangs, &connection_time, LIMIT },
-		{ "second-open-hangs", second_open_hangs, NULL, LIMIT },
+		{ "first-open-hangs", one_open_hangs, (void *)&first, LIMIT },
+		{ "second-open-hangs", one_open_hangs, (void *)&second, LIMIT },
 		{ "renamed", renamed, NULL, LIMIT },
 		{ "swapped", swapped, NULL, LIMIT },
 	};

@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import re
 import shlex
 import tarfile
 import uuid
@@ -16,6 +17,11 @@ TIME = '@TIME@'
 
 def name(number):
     return f'gpu{number:03d}'
+
+
+def told(done):
+    """Returns standard error without the lines of progress, which come each 10 s on a busy machine."""
+    return re.sub(r'\d+/\d+ ended, \d+ failed, \d+ running.* \d+ s\n', '', done.stderr)
 
 
 def server():

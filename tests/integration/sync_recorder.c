@@ -2,7 +2,7 @@
 /*
  * Library for LD_PRELOAD: appends "fsync NAME" and "rename NAME" to the file of the variable SYNC_LOG.  NAME is the last
  * component.  The call number SYNC_FAIL of fsync(2), from 1, fails with EIO; so do all later ones, and those for the NAME of
- * SYNC_FAIL_NAME.
+ * SYNC_FAIL_NAME.  rename(2) waits while the file of RENAME_HOLD exists.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 int fsync(int fd);
+int rename(const char *from, const char *to);
 int renameat(int from_folder, const char *from, int to_folder, const char *to);
 
 static int log_fd = -1;
@@ -61,4 +62,13 @@ int renameat(int from_folder, const char *from, int to_folder, const char *to)
 	memcpy(&real, &found, sizeof(real));
 	record("rename", to);
 	return real(from_folder, from, to_folder, to);
+}
+
+int rename(const char *from, const char *to)
+{
+	const char *hold = getenv("RENAME_HOLD");
+
+	while (hold && access(hold, F_OK) == 0)
+		usleep(1000);
+	return renameat(AT_FDCWD, from, AT_FDCWD, to);
 }

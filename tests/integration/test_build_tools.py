@@ -6,7 +6,10 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -30,11 +33,28 @@ def test_configure_tells_what_the_build_leaves_out(tmp_path):
     assert len(said) == 1 and 'python3-dev' in said[0]
 
 
-def test_a_build_ahead_goes_on_after_a_folder_that_cannot_be_configured(tmp_path, monkeypatch):
+@pytest.fixture
+def tool(monkeypatch):
+    """tools/run-tests as a module."""
     loader = importlib.machinery.SourceFileLoader('run_tests', str(ROOT / 'tools/run-tests'))
-    tool = importlib.util.module_from_spec(importlib.util.spec_from_loader('run_tests', loader))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader('run_tests', loader))
     monkeypatch.setattr('sys.dont_write_bytecode', True)
-    loader.exec_module(tool)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGQUIT])
+def test_tests_do_not_ignore_signals_that_a_script_ignores(tool, number):
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        tool.take_signals()
+        assert tool.run(['sh', '-c', f'kill -{number.value} $$'])[0] == -number
+    finally:
+        for each, action in before.items():
+            signal.signal(each, action)
+
+
+def test_a_build_ahead_goes_on_after_a_folder_that_cannot_be_configured(tool, tmp_path, monkeypatch):
     (tmp_path / 'tools').mkdir()
     (tmp_path / 'tools/configure').write_text('#!/bin/sh\necho $1 >> configured\n[ $1 != build-asan ]\n')
     (tmp_path / 'tools/configure').chmod(0o755)

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import select
 import signal
 import threading
 import time
@@ -121,6 +122,32 @@ def test_a_slow_log_stops_accesses_and_loses_no_line(world):
     lines = [json.loads(line) for line in b''.join(data).splitlines()]
     assert sum(map(len, data)) > QUEUE_MAX and [line['seq'] for line in lines] == list(range(1, len(lines) + 1))
     assert not any('dropped' in line for line in lines)
+
+
+def test_a_pipe_without_a_reader_is_refused(world):
+    os.mkfifo(world / 'fifo')
+    errors = run('serve', world / 'pub', '--audit', world / 'fifo', expect=1).stderr
+    assert '[AUDIT-OPEN]' in errors and 'hint: start the reader of the pipe first' in errors
+
+
+def test_a_pipe_whose_reader_has_ended_delays_no_reload(world):
+    """The server keeps the log that it has, tells that, and goes on."""
+    fifo = world / 'fifo'
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    with serving(world / 'pub', '--audit', fifo) as server:
+        os.close(reader)
+        server.process.send_signal(signal.SIGHUP)
+        told = b''
+        while f'{fifo} cannot be opened again'.encode() not in told:
+            assert select.select([server.process.stderr], [], [], DEADLINE)[0]
+            told += os.read(server.process.stderr.fileno(), 4096)
+        assert 'data' in run('list', server.address).stdout
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(reader, True)
+        server.process.send_signal(signal.SIGHUP)
+        with open(reader, 'rb') as lines:
+            assert lines.readline()
 
 
 def test_a_server_that_ends_waits_for_a_log_that_takes_lines(world):

@@ -400,7 +400,8 @@ def test_scripts_for_perftest_parse_the_output(recorded, arguments):
         factor = 1.25e8 if 'gbits' in recorded else 1 << 20
         for line in awk(r'$1 ~ /^[0-9]+$/ { print $1, $3, $4, $5 }', output).splitlines():
             size, peak, average, rate = map(float, line.split())
-            assert average <= peak and average == pytest.approx(rate * 1e6 * size / factor, rel=0.01, abs=0.02)
+            # The rate has six decimals: of a slow machine, whole messages in a second.
+            assert average <= peak and average == pytest.approx(rate * 1e6 * size / factor, rel=0.01, abs=0.02 + size / factor)
 
 
 def test_with_a_key_and_encrypted(tmp_path):

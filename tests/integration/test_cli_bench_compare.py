@@ -290,6 +290,21 @@ def test_wrong_groups(tmp_path, text, fact):
     assert fact in run('bench', 'compare', '--groups', groups, path, path, expect=2).stderr
 
 
+def test_groups_without_an_end_take_little_memory(tmp_path):
+    path = save_matrix(tmp_path / 'a.json', hosts=8)
+    done = subprocess.run(['sh', '-c', 'ulimit -v 4000000; exec "$0" "$@"', PEERLANE, 'bench', 'compare', '--groups', '/dev/zero', path, path],
+                          capture_output=True, text=True, timeout=DEADLINE, env=environment())
+    assert done.returncode == 2 and '[BENCH-GROUPS]' in done.stderr and 'more than 4 MiB' in done.stderr
+
+
+def test_groups_from_a_pipe_and_from_a_folder(tmp_path):
+    path = save_matrix(tmp_path / 'a.json', hosts=8)
+    done = subprocess.run(['bash', '-c', '"$0" bench compare --groups <(printf "gpu[000-007] leaf1") "$1" "$1"', PEERLANE, path],
+                          capture_output=True, text=True, timeout=DEADLINE, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert 'Is a directory' in run('bench', 'compare', '--groups', tmp_path, path, path, expect=2).stderr
+
+
 def test_matrices_that_cannot_be_compared(tmp_path):
     whole = save_matrix(tmp_path / 'a.json', hosts=70)
     others = [save_matrix(tmp_path / 'b.json', hosts=70, ranks=1, size=4096),

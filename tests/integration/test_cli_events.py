@@ -71,7 +71,8 @@ def test_get_and_put_give_json(published, tmp_path):
 
 def test_failed_get_prints_the_loss(tmp_path):
     published = write(tmp_path / 'large.bin', content(64 << 20))
-    server = Server(published, '--rate', '64M')
+    # So slow that the server is killed before the end of the transfer, which would take minutes.
+    server = Server(published, '--rate', '64K')
     client = start('get', '--events', '--fabric', 'tcp', server.address, 'large.bin', '-o', tmp_path / 'copy')
     part = tmp_path / '.copy.part'
     end = time.monotonic() + DEADLINE

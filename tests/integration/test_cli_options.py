@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Agreement of each command's options in --help, in its man page and in the completion: names, letters, arguments, values."""
+import os
+import pathlib
 import re
 import subprocess
 
@@ -39,11 +41,30 @@ def test_man_page_and_help_agree(command):
         assert wanted in described[name] or command in SUBCOMMANDS and ('', *wanted[1:]) in described[name], (name, described[name])
 
 
-def test_man_page_of_the_first_hour_has_all_options():
+def first_hour_options():
+    """Options of the help with their arguments, "" if they have none."""
     done = subprocess.run(['sh', FIRST_HOUR, '--help'], capture_output=True, text=True, timeout=DEADLINE, check=True)
-    shown = set(re.findall(r'^  (--[a-z-]+)', done.stdout, re.MULTILINE))
+    return dict(re.findall(r'^  (--[a-z-]+)(?: ([A-Z]+))?', done.stdout, re.MULTILINE))
+
+
+def test_man_page_of_the_first_hour_has_all_options():
+    shown = first_hour_options()
     page = (ROOT / 'man/peerlane-first-hour.1.scd').read_text()
-    assert shown and set(re.findall(r'^\*(--[a-z-]+)\*', page, re.MULTILINE)) == shown
+    described = re.findall(r'^\*(--[a-z-]+)\*(?:[= ]_([A-Z]+)_)?', page, re.MULTILINE)
+    assert shown and dict(described) == shown
+
+
+def test_completion_of_the_first_hour(tmp_path):
+    """It offers all options, a file only where one is meant, and values that the command knows."""
+    (tmp_path / 'file').write_text('')
+    shown = first_hour_options()
+    values = {'--fabric': {'auto', 'local', 'verbs', 'tcp'}, '--device': set(os.listdir('/sys/class/infiniband'))
+              if os.path.isdir('/sys/class/infiniband') else set()}
+    asked = [name for name, argument in shown.items() if argument]
+    offered = offers([['--'], ['EMPTY'], ['--quick', '--o'], ['--key', 'f'], *([name, 'EMPTY'] for name in asked)], tmp_path, FIRST_HOUR)
+    assert offered[:4] == [set(shown), set(shown), {'--output'}, {'file'}] and len(asked) > 5
+    for name, found in zip(asked, offered[4:]):
+        assert found == ({'file'} if FILE_LIKE.search(shown[name]) else values.get(name, set())), name
 
 
 @pytest.mark.parametrize('command', SUBCOMMANDS, ids=name_of)
@@ -53,13 +74,15 @@ def test_completion_offers_the_options_of_subcommands(command):
     assert offered <= own_options(*command) | options(command[0])
 
 
-def offers(lines, cwd=None):
+def offers(lines, cwd=None, program=PEERLANE):
     """Returns what bash offers for the last word of each line; one process completes all of them."""
-    script = ('source "$1"; program=$2; while IFS=" " read -ra words; do COMP_WORDS=("$program" "${words[@]//EMPTY/}"); '
-              'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _peerlane "$program" 2>/dev/null; echo "${COMPREPLY[*]}" | tr "\\n" " "; '
+    name = pathlib.Path(program).name
+    script = ('source "$1"; program=$2; complete=$3; while IFS=" " read -ra words; do COMP_WORDS=("$program" "${words[@]//EMPTY/}"); '
+              'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); "$complete" "$program" 2>/dev/null; echo "${COMPREPLY[*]}" | tr "\\n" " "; '
               'echo; done')
-    done = subprocess.run(['bash', '-c', script, 'bash', ROOT / 'completions/peerlane.bash', PEERLANE], text=True, capture_output=True,
-                          input=''.join(' '.join(line) + '\n' for line in lines), timeout=DEADLINE, cwd=cwd, env=environment())
+    done = subprocess.run(['bash', '-c', script, 'bash', ROOT / f'completions/{name}.bash', program, '_' + name.replace('-', '_')],
+                          text=True, capture_output=True, input=''.join(' '.join(line) + '\n' for line in lines),
+                          timeout=DEADLINE, cwd=cwd, env=environment())
     assert done.returncode == 0, done.stderr
     return [set(line.split()) for line in done.stdout.splitlines()]
 

@@ -376,26 +376,26 @@ def test_snapshot_is_an_array_and_appears_while_the_stream_goes_on(tmp_path):
 
 @pytest.mark.parametrize('memory', ['host', 'cuda'])
 def test_slow_file_of_a_snapshot_delays_no_frame(tmp_path, memory):
-    """The file is a pipe that nobody reads, until all frames but the last one have been taken."""
-    slow, frames = tmp_path / 'last.npy.part', tmp_path / 'frames'
-    os.mkfifo(slow)
+    """The file does not come to its place until all frames but the last one have been taken."""
+    hold, frames, last = tmp_path / 'hold', tmp_path / 'frames', tmp_path / 'last.npy'
+    hold.write_text('')
+    held = {**GPU, 'LD_PRELOAD': os.environ['SYNC_RECORDER'], 'RENAME_HOLD': str(hold)}
     with publishing('--from', '-', '--dtype', 'u8', '--shape', '100', '--slots', '8', '--allow-block') as publisher:
         process = start('subscribe', publisher.address, 'cam0', '--overflow', 'block', '--memory', memory, '--count', '41', '--to', frames,
-                        '--snapshot', tmp_path / 'last.npy', **GPU)
+                        '--snapshot', last, **held)
         publisher.wait_for('subscribers', 1)
         try:
             for i in range(40):
                 publisher.feed(bytes([i] * 100))
             wait_until(lambda: process.poll() is not None or frames.exists() and frames.stat().st_size == 40 * 100)
-            assert process.poll() is None
-            with open(slow, 'rb') as reader:
-                assert len(set(reader.read()[-100:])) == 1
+            assert process.poll() is None and (tmp_path / 'last.npy.part').exists() and not last.exists()
+            hold.unlink()
             publisher.feed(bytes([40] * 100))
             output, _ = ended(process)
         finally:
             process.kill()
     assert output.startswith(b'41 of 41 frames')
-    assert read_npy(tmp_path / 'last.npy') == ('|u1', (100,), bytes([40] * 100))
+    assert read_npy(last) == ('|u1', (100,), bytes([40] * 100))
 
 
 def test_snapshot_that_cannot_be_replaced(tmp_path):
@@ -405,6 +405,55 @@ def test_snapshot_that_cannot_be_replaced(tmp_path):
         done = run('subscribe', publisher.address, 'cam0', '--start', 'latest', '--snapshot', tmp_path / 'none/last.png', expect=1)
     # Before any frame is taken.
     assert f'{tmp_path}/none/: access: No such file or directory' in done.stderr and not done.stdout
+
+
+KINDS = {'pipe': os.mkfifo, 'folder': os.mkdir}
+
+
+@pytest.mark.parametrize('make', [*KINDS.values(), lambda path: path.symlink_to('/dev/null')], ids=[*KINDS, 'link'])
+def test_snapshot_needs_a_regular_file_beside(tmp_path, make):
+    """What has the name of the new file stays as it is, and the command ends: it does not wait for the reader of a pipe."""
+    part = tmp_path / 'last.png.part'
+    make(part)
+    before = os.lstat(part)
+    with publishing('--rate', '100', '--dtype', 'u8', '--shape', '2x3', '--slots', '8') as publisher:
+        errors = run('subscribe', publisher.address, 'cam0', '--snapshot', tmp_path / 'last.png', expect=1).stderr
+    assert str(part) in errors
+    if make == os.mkfifo:
+        assert 'FILE-KIND' in errors and 'hint: remove it' in errors
+    assert os.lstat(part).st_ino == before.st_ino and os.listdir(tmp_path) == ['last.png.part']
+
+
+def test_snapshot_writes_nothing_into_a_pipe_that_is_read(tmp_path):
+    part = tmp_path / 'last.png.part'
+    os.mkfifo(part)
+    reader = os.open(part, os.O_RDONLY | os.O_NONBLOCK)
+    with publishing('--rate', '100', '--dtype', 'u8', '--shape', '2x3', '--slots', '8') as publisher:
+        assert 'FILE-KIND' in run('subscribe', publisher.address, 'cam0', '--snapshot', tmp_path / 'last.png', expect=1).stderr
+    assert os.read(reader, 1) == b''
+    os.close(reader)
+
+
+@pytest.mark.parametrize('make', KINDS.values(), ids=KINDS)
+def test_snapshot_replaces_regular_files_only(tmp_path, make):
+    path = tmp_path / 'last.png'
+    make(path)
+    with publishing('--rate', '100', '--dtype', 'u8', '--shape', '2x3', '--slots', '8') as publisher:
+        done = run('subscribe', publisher.address, 'cam0', '--snapshot', path, expect=1)
+    assert 'FILE-KIND' in done.stderr and str(path) in done.stderr and not done.stdout
+    assert os.listdir(tmp_path) == ['last.png'] and not path.is_file()
+
+
+def test_snapshot_replaces_a_link_and_an_older_part(tmp_path):
+    path, target = tmp_path / 'last.png', tmp_path / 'target'
+    target.write_text('target')
+    path.symlink_to('target')
+    (tmp_path / 'last.png.part').write_bytes(bytes(9999))
+    with publishing('--rate', '0', '--count', '1', '--dtype', 'u8', '--shape', '2x3', '--subscribers', '1') as publisher:
+        run('subscribe', publisher.address, 'cam0', '--snapshot', path)
+        publisher.finish()
+    assert read_png(path)[4] == pattern(0, 6) and not path.is_symlink()
+    assert target.read_text() == 'target' and sorted(os.listdir(tmp_path)) == ['last.png', 'target']
 
 
 # -- outputs that fail -----------------------------------------------------------------------------------------------

@@ -51,31 +51,48 @@ def watch(server, *arguments, **options):
     return [*map(json.loads, lines), last]
 
 
+def watch_middles(names, watch_all):
+    """Watches transfers of SIZE bytes by `watch_all` until a look has seen each of these files in the middle.
+
+    They take a second, and more after attempts in which a busy machine did not look.
+    """
+    for seconds in 1, 8, 60:
+        watched = watch_all(SIZE // seconds)
+        if all(any(row['name'] == name and 0 < row['read_bytes'] + row['written_bytes'] < SIZE for one in seen for row in one['clients'])
+               for name, seen in zip(names, watched)):
+            return watched
+    raise AssertionError('no look saw the middle of a transfer')
+
+
 def test_reads_are_seen_while_they_run(tree):
-    with serving(tree / 'pub', '--upload', tree / 'inbox', '--rate', RATE) as server:
-        first = look(server)
-        assert (first['read_bytes'], first['written_bytes'], first['client_count']) == (0, 0, 1)
-        assert (first['direct_bytes'], first['staged_bytes'], first['direct_bytes_per_second']) == (0, 0, 0)
-        assert first['clients'][0]['read_bytes'] == 0 and first['clients'][0]['name'] is None
+    def watch_all(rate):
+        for path in tree / 'copy', tree / 'inbox/up':
+            path.unlink(missing_ok=True)
+        with serving(tree / 'pub', '--upload', tree / 'inbox', '--rate', rate) as server:
+            first = look(server)
+            assert (first['read_bytes'], first['written_bytes'], first['client_count']) == (0, 0, 1)
+            assert (first['direct_bytes'], first['staged_bytes'], first['direct_bytes_per_second']) == (0, 0, 0)
+            assert first['clients'][0]['read_bytes'] == 0 and first['clients'][0]['name'] is None
+            return (watch(server, 'get', server.address, 'model', '-o', tree / 'copy'),
+                    watch(server, 'put', server.address, tree / 'copy', '--as', 'up'))
 
-        seen = watch(server, 'get', server.address, 'model', '-o', tree / 'copy')
-        rows = [row for one in seen for row in one['clients'] if row['name'] == 'model']
-        assert rows and all(row['open'] == 1 and row['fabric'] == 'tcp' for row in rows)
-        assert all((row['direct_bytes'], row['staged_bytes']) == (row['read_bytes'], 0) for row in rows), rows
-        amounts = [row['read_bytes'] for row in rows]
-        assert amounts == sorted(amounts) and any(0 < amount < SIZE for amount in amounts)
-        assert any(one['clients'][0]['name'] == 'model' and one['read_bytes_per_second'] > 0 for one in seen)
-        assert (seen[-1]['read_bytes'], seen[-1]['written_bytes']) == (SIZE, 0)
+    reads, writes = watch_middles(['model', 'up'], watch_all)
+    rows = [row for one in reads for row in one['clients'] if row['name'] == 'model']
+    assert all(row['open'] == 1 and row['fabric'] == 'tcp' for row in rows)
+    assert all((row['direct_bytes'], row['staged_bytes']) == (row['read_bytes'], 0) for row in rows), rows
+    amounts = [row['read_bytes'] for row in rows]
+    assert amounts == sorted(amounts) and any(0 < amount < SIZE for amount in amounts)
+    assert any(one['clients'][0]['name'] == 'model' and one['read_bytes_per_second'] > 0 for one in reads)
+    assert (reads[-1]['read_bytes'], reads[-1]['written_bytes']) == (SIZE, 0)
 
-        seen = watch(server, 'put', server.address, tree / 'copy', '--as', 'up')
-        rows = [row for one in seen for row in one['clients'] if row['name'] == 'up']
-        assert all((row['direct_bytes'], row['staged_bytes']) == (row['written_bytes'], 0) for row in rows), rows
-        amounts = [row['written_bytes'] for row in rows]
-        assert amounts == sorted(amounts) and any(0 < amount < SIZE for amount in amounts)
-        assert (seen[-1]['read_bytes'], seen[-1]['written_bytes']) == (SIZE, SIZE)
-        # Clients that left count, and the sums begin with those of the first command.
-        assert all(one['direct_bytes'] == one['read_bytes'] + one['written_bytes'] >= SIZE for one in seen), seen
-        assert max(one['direct_bytes_per_second'] for one in seen) > 0 == seen[-1]['staged_bytes']
+    rows = [row for one in writes for row in one['clients'] if row['name'] == 'up']
+    assert all((row['direct_bytes'], row['staged_bytes']) == (row['written_bytes'], 0) for row in rows), rows
+    amounts = [row['written_bytes'] for row in rows]
+    assert amounts == sorted(amounts) and any(0 < amount < SIZE for amount in amounts)
+    assert (writes[-1]['read_bytes'], writes[-1]['written_bytes']) == (SIZE, SIZE)
+    # Clients that left count, and the sums begin with those of the first command.
+    assert all(one['direct_bytes'] == one['read_bytes'] + one['written_bytes'] >= SIZE for one in writes), writes
+    assert max(one['direct_bytes_per_second'] for one in writes) > 0 == writes[-1]['staged_bytes']
 
 
 def test_bytes_are_staged(tree):
@@ -83,17 +100,25 @@ def test_bytes_are_staged(tree):
     names = {'one': 70000, 'two': SIZE}
     files = [write(tree / name, content(size)) for name, size in names.items()]
     memory = [f'--memory={name}={size}@cuda:1' for name, size in names.items()]
-    with serving(*memory, '--writable', '--rate', RATE, **GPU) as server:
-        for arguments in ['put', server.address, *files], ['get', server.address, *names, '-o', f'{tree}/inbox/']:
-            seen = watch(server, *arguments, expect=3, **GPU)
-            rows = [row for one in seen for row in one['clients'] if row['name'] in names]
-            assert all(row['staged_bytes'] == row['read_bytes'] + row['written_bytes'] for row in rows), rows
-            assert any(row['staged_bytes'] for row in rows) and not any(row['direct_bytes'] for row in rows), rows
-            assert any(one['staged_bytes_per_second'] > 0 == one['direct_bytes_per_second'] for one in seen), seen
-        last = seen[-1]
-        assert (last['staged_bytes'], last['direct_bytes']) == (2 * sum(names.values()), 0), last
-        text = run('top', server.address, '-n', '1', '-i', '0.1').stdout
-        assert '\nsince the server began: 4.26 MB read, 4.26 MB written, 0 B direct, 8.53 MB staged\n' in text, text
+
+    def watch_all(rate):
+        for name in names:
+            (tree / 'inbox' / name).unlink(missing_ok=True)
+        with serving(*memory, '--writable', '--rate', rate, **GPU) as server:
+            watched = [watch(server, *arguments, expect=3, **GPU)
+                       for arguments in (['put', server.address, *files], ['get', server.address, *names, '-o', f'{tree}/inbox/'])]
+            text = run('top', server.address, '-n', '1', '-i', '0.1').stdout
+            assert '\nsince the server began: 4.26 MB read, 4.26 MB written, 0 B direct, 8.53 MB staged\n' in text, text
+            return watched
+
+    watched = watch_middles(['two', 'two'], watch_all)
+    for seen in watched:
+        rows = [row for one in seen for row in one['clients'] if row['name'] in names]
+        assert all(row['staged_bytes'] == row['read_bytes'] + row['written_bytes'] for row in rows), rows
+        assert any(row['staged_bytes'] for row in rows) and not any(row['direct_bytes'] for row in rows), rows
+        assert any(one['staged_bytes_per_second'] > 0 == one['direct_bytes_per_second'] for one in seen), seen
+    last = watched[-1][-1]
+    assert (last['staged_bytes'], last['direct_bytes']) == (2 * sum(names.values()), 0), last
 
 
 def test_resumed_and_partial_reads_count_once(tree):

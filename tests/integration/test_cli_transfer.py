@@ -17,11 +17,9 @@ import pytest
 from cli_support import DEADLINE, GPU, PEERLANE, Server, content, cut_transfer, environment, read_terminal, recorded, run, run_json, \
     serving, start, wait_until, write
 
-# Sizes of files whose transfers take half a second and two seconds at the rate of the slow server, so that a test can act in
-# their middle.
+# Size of a file whose transfer takes half a second at the rate of the slow server, so that a test can act in its middle.
 RATE = '32M'
 BIG = 16 << 20
-MIDDLE = 64 << 20
 
 
 @pytest.fixture
@@ -615,22 +613,11 @@ def test_a_cut_put_is_resumed(slow_server, world):
     assert (world / 'in/big').read_bytes() == data and not partial_files(world / 'in')
 
 
-def wait_recorded(process, part, size):
-    """Waits until a transfer has written the first record of its .part file."""
-    while process.poll() is None and recorded(part, size) < 0:
-        time.sleep(0.0005)
-    assert process.poll() is None
-
-
 def test_two_transfers_cannot_write_the_same_file(slow_server, world):
-    write(world / 'pub/big', content(MIDDLE))
-    first = start('get', slow_server.address, 'big', '-o', world / 'out')
-    wait_recorded(first, world / 'out/.big.part', MIDDLE)
-    first.send_signal(signal.SIGSTOP)
+    write(world / 'pub/big', content(BIG))
+    first = stopped_transfer(world / 'out/.big.part', lambda: start('get', slow_server.address, 'big', '-o', world / 'out'))
     error = run('get', slow_server.address, 'big', '-o', world / 'out', expect=1).stderr
-    first.send_signal(signal.SIGCONT)
-    first.communicate(timeout=DEADLINE)
-    assert first.returncode == 0 and 'TRANSFER-BUSY' in error
+    assert go_on(first)[0] == 0 and 'TRANSFER-BUSY' in error
 
 
 def test_a_full_disk_is_an_error_before_the_transfer(server, world):
@@ -651,22 +638,20 @@ def test_a_file_size_limit_is_an_error(server, world):
 
 
 def test_a_file_that_changes_during_a_get_is_not_kept(slow_server, world):
-    big = write(world / 'pub/big', content(MIDDLE))
-    process = start('get', slow_server.address, 'big', '-o', world / 'out')
-    wait_recorded(process, world / 'out/.big.part', MIDDLE)
+    big = write(world / 'pub/big', content(BIG))
+    process = stopped_transfer(world / 'out/.big.part', lambda: start('get', slow_server.address, 'big', '-o', world / 'out'))
     os.utime(big, (1, 1))
-    _, errors = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 1 and b'FILE-CHANGED' in errors
+    status, errors = go_on(process)
+    assert status == 1 and 'FILE-CHANGED' in errors
     assert not (world / 'out/big').exists() and not partial_files(world / 'out')
 
 
 def test_a_put_fails_if_the_file_is_truncated(slow_server, world):
-    big = write(world / 'big', content(MIDDLE))
-    process = start('put', slow_server.address, big)
-    wait_recorded(process, world / 'in/.big.part', MIDDLE)
+    big = write(world / 'big', content(BIG))
+    process = stopped_transfer(world / 'in/.big.part', lambda: start('put', slow_server.address, big))
     os.truncate(big, 5)
-    _, errors = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 1 and b'FILE-CHANGED' in errors
+    status, errors = go_on(process)
+    assert status == 1 and 'FILE-CHANGED' in errors
     assert not (world / 'in/big').exists() and not partial_files(world / 'in')
     run('list', slow_server.address)
 

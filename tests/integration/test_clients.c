@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* 200 clients of one serving context at the same time, in several processes. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "support/cases.h"
@@ -11,6 +13,8 @@
 #define CLIENTS (PROCESSES * THREADS)
 #define SLOT 20000
 #define ADDITIONS 10
+/* More than the server has for all clients. Many systems allow 1,024 at first, and programs may raise that. */
+#define DESCRIPTORS 2048
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, false, false };
 static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false, false };
@@ -192,6 +196,21 @@ static void clients(void *argument)
 	check_threads(threads);
 }
 
+/* Exits with 77 if the machine has too few descriptors for the clients. */
+static void allow_descriptors(void)
+{
+	struct rlimit limit;
+
+	check_number(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	if (limit.rlim_max < DESCRIPTORS) {
+		printf("the hard limit of descriptors is below %d\n", DESCRIPTORS);
+		exit(SKIPPED);
+	}
+	if (limit.rlim_cur < DESCRIPTORS)
+		limit.rlim_cur = DESCRIPTORS;
+	check_number(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 int main(void)
 {
 	const struct test_case cases[] = {
@@ -199,5 +218,6 @@ int main(void)
 		{ "200 clients, keyed", clients, &keyed, 40 },
 	};
 
+	allow_descriptors();
 	return cases_run("clients", cases, sizeof(cases) / sizeof(cases[0]));
 }

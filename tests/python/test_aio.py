@@ -185,11 +185,11 @@ class Counting(aio.Context):
 
 def test_one_pass_cancels_all_futures_of_a_round():
     async def main():
-        async with Counting() as near, aio.Context() as far:
+        # No send ends before its receive is posted, however long that takes.
+        async with Counting(operation_timeout=600) as near, aio.Context() as far:
             listener = far.listen()
             peer, other = await asyncio.gather(near.connect(listener.address), listener.accept())
             region, target = near.allocate(1 << 20), far.allocate(1 << 20)
-            # No send ends before its receive is posted.
             futures = [peer.send(region, tag=tag) for tag in range(1000)]
             assert [future.cancel() for future in futures[::2]] == [True] * 500 and near.passes == 0
             assert futures[0].cancel() and not any(future.done() for future in futures)
@@ -530,7 +530,8 @@ def test_random_cancellations_agree_with_a_model(seed):
 @pytest.mark.parametrize('fabric', ['local', 'tcp'])
 def test_notifications_that_nobody_takes_hold_their_senders(fabric):
     async def main():
-        async with aio.Context(fabric=fabric) as server, aio.Context(fabric=fabric) as client:
+        # The notifications wait until the test takes them.
+        async with aio.Context(fabric=fabric) as server, aio.Context(fabric=fabric, operation_timeout=600) as client:
             listener = server.listen()
             peer, other = await asyncio.gather(client.connect(listener.address), listener.accept())
             target = client.allocate(8, access='w')

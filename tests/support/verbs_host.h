@@ -35,7 +35,9 @@ struct verbs_host {
 	struct ibv_pd pds[VERBS_HOST_DEVICES];
 	const char *names[VERBS_HOST_DEVICES];
 	struct ibv_device *list[VERBS_HOST_DEVICES + 1];
-	unsigned count, looks, freed, opened, closed, pd_count;
+	unsigned count;
+	/* Calls so far. Threads of looks make some at once. */
+	atomic_uint looks, freed, opened, closed, pd_count;
 	uint8_t ports, link_layer; /* of each device */
 	enum ibv_port_state state;
 	int no_open; /* errno; 0: devices can be opened */
@@ -43,7 +45,7 @@ struct verbs_host {
 	int gid_count;
 	const uint16_t *pkeys;
 	uint16_t pkey_count;
-	unsigned gid_calls; /* calls that read GIDs */
+	atomic_uint gid_calls; /* calls that read GIDs */
 	bool no_gid_table;  /* the kernel cannot read a table at once */
 };
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A FINISH frame has no number, and follows unacknowledged WRITEs: a close waits until the other host has it. The other end reads
- * nothing, so its host acknowledges no more than its receive buffer takes.
+ * A close waits until the other host has the last message, and for no byte behind that. A FINISH frame has no number, and follows
+ * unacknowledged WRITEs. Answers follow a message. The other end reads nothing, so its host acknowledges no more than its receive
+ * buffer takes.
  */
 #include <sys/socket.h>
 
 #include "control/socket_io.h"
+#include "core/remote.h"
 #include "fabric/tcp/tcp.h"
 #include "support/cases.h"
 #include "support/pair.h"
@@ -15,10 +17,18 @@
 #define UNACKNOWLEDGED (160u << 10)
 /* More than sockets take. */
 #define LAST_BYTES (256u << 20)
+#define READS 200u
 
 static const struct setting setting = {
 	.name = "close-finish", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
 };
+static const struct setting encrypted = { .name = "close-finish-encrypted",
+					  .fabric = "tcp",
+					  .host = "127.0.0.1",
+					  .progress = PL_PROGRESS_MANUAL,
+					  .lanes = 1,
+					  .key = true,
+					  .encrypted = true };
 
 static struct tcp_lane *first_lane(struct pl_peer *peer)
 {
@@ -70,7 +80,7 @@ static void finish_behind_writes(void *with_message)
 			 &error);
 	pl_engine_lock(lane->engine);
 	send_writes(lane);
-	/* One system call sends FINISH and the beginning of a WRITE. */
+	/* A system call sends FINISH and the beginning of a WRITE. */
 	queue_frame(lane, PL_FRAME_FINISH, 0);
 	queue_frame(lane, PL_FRAME_WRITE, LAST_BYTES);
 	tcp_lane_flush(lane);
@@ -81,10 +91,58 @@ static void finish_behind_writes(void *with_message)
 	pair_close(&pair);
 }
 
+/* Has the near end request many answers, and read none. */
+static void request_answers(struct pair *pair)
+{
+	struct tcp_lane *lane = first_lane(pair->environment.near_peer);
+	struct pl_frame read = { .type = PL_FRAME_READ, .key = pl_remote_key_id(pair->remote), .length = WRITE_BYTES };
+
+	drive_no_more(&pair->environment, pair->environment.near);
+	pl_engine_lock(lane->engine);
+	for (; read.cookie < READS; read.cookie++) {
+		struct tcp_piece *piece = tcp_piece_new(lane, &read);
+
+		check(piece);
+		tcp_lane_queue_piece(lane, piece);
+	}
+	tcp_lane_flush(lane);
+	pl_engine_unlock(lane->engine);
+}
+
+/* Answers that were sent behind a message stay in the socket, and hold no close. */
+static void answers_behind_message(void *with_encryption)
+{
+	const int small = 1;
+	struct tcp_lane *lane;
+	struct pl_error error;
+	struct pair pair;
+	uint64_t limit;
+	int fd;
+
+	pair_open(&pair, with_encryption ? &encrypted : &setting, WRITE_BYTES);
+	lane = first_lane(pair.environment.far_peer);
+	fd = lane->stream.fd;
+	check_ok(pl_send_copy(pair.environment.far_peer, 0, &small, sizeof(small), NULL, NULL, &error), &error);
+	progress_until(&pair.environment, lane->message_end && pl_socket_unacknowledged(fd) == 0);
+	check_number(setsockopt(first_lane(pair.environment.near_peer)->stream.fd, SOL_SOCKET, SO_RCVBUF, &small,
+				sizeof(small)),
+		     0);
+	request_answers(&pair);
+	progress_until(&pair.environment, pl_socket_unacknowledged(fd) >= UNACKNOWLEDGED);
+	limit = pl_now() + AMPLE_TIME;
+	pl_peer_send_last(pair.environment.far_peer, limit);
+	/* A wait for the answers would have lasted until its limit. */
+	check(pl_now() < limit);
+	check_number(atomic_load(&pair.environment.far_peer->state), PL_PEER_UP);
+	pair_close(&pair);
+}
+
 static const bool yes = true;
 static const struct test_case cases[] = {
 	{ "with-message", finish_behind_writes, &yes, 60 },
 	{ "alone", finish_behind_writes, NULL, 60 },
+	{ "answers", answers_behind_message, NULL, 60 },
+	{ "answers-encrypted", answers_behind_message, &yes, 60 },
 };
 
 int main(void)

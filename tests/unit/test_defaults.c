@@ -45,7 +45,7 @@ static void check_context(unsigned count, const struct pl_options *options, unsi
 	pl_close(context);
 }
 
-/* Half the cores, at most 16 lanes, and one thread more; a thread for each of 32 cores on large machines. */
+/* Half the cores, at least two of two cores, at most 16 lanes, and one thread more; a thread for each of 32 cores on large machines. */
 static void by_cores(void *unused)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
@@ -53,8 +53,11 @@ static void by_cores(void *unused)
 	(void)unused;
 	options.insecure = PL_ON;
 	check_context(1, &options, 1, 1);
-	check_context(2, &options, 1, 1);
+	check_context(2, &options, 2, 2);
+	check_context(3, &options, 2, 2);
 	check_context(4, &options, 2, 2);
+	check_context(6, &options, 3, 3);
+	check_context(8, &options, 4, 5);
 	check_context(16, &options, 8, 9);
 	check_context(31, &options, 15, 16);
 	check_context(32, &options, 16, 32);
@@ -69,11 +72,13 @@ static void with_few_lanes(void *unused)
 	(void)unused;
 	options.insecure = PL_ON;
 	options.lanes = 4;
-	check_context(2, &options, 4, 1);
+	check_context(1, &options, 4, 1);
+	check_context(2, &options, 4, 2);
 	check_context(16, &options, 4, 8);
 	check_context(32, &options, 4, 32);
 	/* The one lane of a peer is its home's. */
 	options.lanes = 1;
+	check_context(2, &options, 1, 1);
 	check_context(32, &options, 1, 16);
 }
 
@@ -84,6 +89,7 @@ static void with_manual_progress(void *unused)
 	(void)unused;
 	options.insecure = PL_ON;
 	options.progress = PL_PROGRESS_MANUAL;
+	check_context(2, &options, 1, 1);
 	check_context(32, &options, 16, 1);
 	/* Nothing polls, so the option has no effect. */
 	options.poll_time = 1000;

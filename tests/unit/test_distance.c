@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lanes whose path is long, as the kernel says: they send small frames at once, and request more than their share. The far end does
- * nothing while the cases look, as if its answers were on their way.
+ * Lanes whose path is long, as the kernel says: they send small frames at once, and request more than their share. So do lanes whose
+ * requests take long, where engines do not poll. The far end does nothing while the cases look, as if its answers were on their way.
  */
 #include <dlfcn.h>
 #include <linux/tcp.h>
@@ -23,6 +23,8 @@
 #define LANES 2u
 /* Without regard to the path, the lanes request less, and leave the rest in the list. */
 #define SHARES ((size_t)12 << 20)
+/* Microseconds of a long path that the kernel does not see. A lane requests all that it may then. */
+#define HIDDEN_TRIP 20000
 
 static uint32_t round_trip; /* microseconds that the kernel says */
 
@@ -124,43 +126,109 @@ static void await_requests(const struct pair *pair)
 		check(lane_requested(near_lane(pair, i)) <= LARGE * LARGE_COUNT / LANES + CHUNK);
 }
 
+/* Opens a pair whose bulk lanes are all up. */
+static void open_lanes(struct pair *pair, const struct setting *setting)
+{
+	struct pl_error error;
+
+	pair_open(pair, setting, LARGE * LARGE_COUNT);
+	check_ok(pl_region_prepare(pair->environment.near_peer, pair->near.region, &error), &error);
+	pair_spread(pair, LANES);
+}
+
+/* Reads all bytes. Looks at the requests before the far end answers. */
+static void request_all(struct pair *pair)
+{
+	struct pl_operation *operations[LARGE_COUNT];
+	struct pl_error error;
+
+	stop_engines(pair->environment.far);
+	for (unsigned i = 0; i < LARGE_COUNT; i++) {
+		const struct pl_transfer transfer = { pair->remote, i * LARGE, pair->near.region, i * LARGE, LARGE };
+
+		check_ok(pl_read(pair->environment.near_peer, &transfer, NULL, &operations[i], &error), &error);
+	}
+	await_requests(pair);
+	start_engines(pair->environment.far);
+	for (unsigned i = 0; i < LARGE_COUNT; i++)
+		complete(&pair->environment, operations[i], NULL);
+	for (unsigned i = 0; i <= LANES; i++)
+		check_number(lane_requested(near_lane(pair, i)), 0);
+	check_number(atomic_load(&tcp_endpoint_of(pair->environment.near_peer->endpoint)->requested), 0);
+}
+
 static void requests_more_than_shares(void *unused)
 {
 	const struct setting setting = setting_of(LANES);
-	struct pl_operation *operations[LARGE_COUNT];
-	struct pl_error error;
 	struct pair pair;
 
 	(void)unused;
 	round_trip = 50000;
-	pair_open(&pair, &setting, LARGE * LARGE_COUNT);
-	check_ok(pl_region_prepare(pair.environment.near_peer, pair.near.region, &error), &error);
-	pair_spread(&pair, LANES);
-	stop_engines(pair.environment.far);
-	for (unsigned i = 0; i < LARGE_COUNT; i++) {
-		const struct pl_transfer transfer = { pair.remote, i * LARGE, pair.near.region, i * LARGE, LARGE };
-
-		check_ok(pl_read(pair.environment.near_peer, &transfer, NULL, &operations[i], &error), &error);
-	}
-	await_requests(&pair);
-	start_engines(pair.environment.far);
-	for (unsigned i = 0; i < LARGE_COUNT; i++)
-		complete(&pair.environment, operations[i], NULL);
-	for (unsigned i = 0; i <= LANES; i++)
-		check_number(lane_requested(near_lane(&pair, i)), 0);
-	check_number(atomic_load(&tcp_endpoint_of(pair.environment.near_peer->endpoint)->requested), 0);
+	open_lanes(&pair, &setting);
+	request_all(&pair);
 	pair_close(&pair);
+}
+
+static uint64_t lane_shortest(struct tcp_lane *lane)
+{
+	uint64_t shortest;
+
+	pl_engine_lock(lane->engine);
+	shortest = lane->flight.shortest;
+	pl_engine_unlock(lane->engine);
+	return shortest;
+}
+
+/* Reads few bytes, all of which are requested at once, and whose answers the far end delays. */
+static void request_slowly(struct pair *pair)
+{
+	const struct pl_transfer transfer = { pair->remote, 0, pair->near.region, 0, LARGE };
+	const struct tcp_endpoint *endpoint = tcp_endpoint_of(pair->environment.near_peer->endpoint);
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	stop_engines(pair->environment.far);
+	check_ok(pl_read(pair->environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	/* Lane 0, which takes the first chunk, measures nothing. */
+	while (atomic_load(&endpoint->requested) < LARGE - CHUNK)
+		usleep(1000);
+	usleep(HIDDEN_TRIP);
+	start_engines(pair->environment.far);
+	complete(&pair->environment, operation, NULL);
+}
+
+/* The kernel says that the path is short, as to a proxy, and all requests take long. */
+static void measures_requests(void *unused)
+{
+	const struct setting setting = setting_of(LANES);
+	struct pair pair;
+
+	(void)unused;
+	round_trip = 10;
+	poll_time = PL_NO_POLLING;
+	open_lanes(&pair, &setting);
+	for (unsigned i = 1; i <= LANES; i++) {
+		while (lane_shortest(near_lane(&pair, i)) == 0)
+			request_slowly(&pair);
+		check(lane_shortest(near_lane(&pair, i)) >= (uint64_t)HIDDEN_TRIP * 1000);
+	}
+	request_all(&pair);
+	pair_close(&pair);
+	poll_time = 0;
 }
 
 /* A lane takes its part of all bytes, at most what its path holds, and never more than a lane may request. */
 static void has_limits(void *unused)
 {
 	struct tcp_endpoint *endpoint = calloc(1, sizeof(*endpoint));
+	struct pl_engine *engine = calloc(1, sizeof(*engine));
 	struct tcp_lane *lane = calloc(1, sizeof(*lane));
 
 	(void)unused;
-	check(endpoint && lane);
+	check(endpoint && lane && engine);
 	lane->endpoint = endpoint;
+	lane->engine = engine;
+	lane->index = 1;
 	atomic_store(&endpoint->bulk_lanes, 1u << 1 | 1u << 2);
 	endpoint->waiting = 3 * LARGE;
 	atomic_store(&endpoint->requested, LARGE);
@@ -175,6 +243,33 @@ static void has_limits(void *unused)
 	atomic_store(&endpoint->bulk_lanes, 0);
 	check(tcp_lane_reads_ahead(lane, LARGE));
 	free(lane);
+	free(engine);
+	free(endpoint);
+}
+
+/* Half a byte for each nanosecond of the shortest request, in lanes whose engine has a thread that does not poll. */
+static void has_limit_by_time(void *unused)
+{
+	struct tcp_endpoint *endpoint = calloc(1, sizeof(*endpoint));
+	struct pl_engine *engine = calloc(1, sizeof(*engine));
+	struct tcp_lane *lane = calloc(1, sizeof(*lane));
+
+	(void)unused;
+	check(endpoint && lane && engine);
+	lane->endpoint = endpoint;
+	lane->engine = engine;
+	lane->index = 1;
+	endpoint->waiting = 1000 * LARGE;
+	lane->flight.shortest = 2 * LARGE;
+	check(!tcp_lane_reads_ahead(lane, 0));
+	engine->threaded = true;
+	check(tcp_lane_reads_ahead(lane, LARGE - 1) && !tcp_lane_reads_ahead(lane, LARGE));
+	lane->flight.shortest = UINT64_MAX;
+	check(tcp_lane_reads_ahead(lane, TCP_LANE_READ_AHEAD - 1) && !tcp_lane_reads_ahead(lane, TCP_LANE_READ_AHEAD));
+	engine->poll_time = 1;
+	check(!tcp_lane_reads_ahead(lane, 0));
+	free(lane);
+	free(engine);
 	free(endpoint);
 }
 
@@ -202,7 +297,9 @@ static void path_is_short(void *unused)
 static const struct test_case cases[] = {
 	{ "sends-small-frames-at-once", sends_small_frames_at_once, NULL, 60 },
 	{ "requests-more-than-shares", requests_more_than_shares, NULL, 60 },
+	{ "measures-requests", measures_requests, NULL, 60 },
 	{ "has-limits", has_limits, NULL, 60 },
+	{ "has-limit-by-time", has_limit_by_time, NULL, 60 },
 	{ "path-is-short", path_is_short, NULL, 60 },
 };
 

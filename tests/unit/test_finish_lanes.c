@@ -6,7 +6,7 @@
 #include <sched.h>
 
 #include "core/fabric.h"
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/finish.h"
 #include "support/cases.h"
 #include "support/pair.h"
 
@@ -303,6 +303,60 @@ static void at_the_end(void *unused)
 	message_close(&message);
 }
 
+/* Looks once, as a close does. */
+static bool has_sent_last(const struct message *message)
+{
+	bool all;
+
+	pl_engine_lock(home_of(message->receiver));
+	all = message->pair.environment.far_peer->ops->send_last(&message->receiver->base);
+	pl_engine_unlock(home_of(message->receiver));
+	return all;
+}
+
+/* A close waits for FINISH that lane 1 has not sent: its socket is full. The sender learns then that its message was received. */
+static void holds_close(void *unused)
+{
+	struct message message;
+	struct tcp_lane *lane;
+
+	(void)unused;
+	message_open(&message);
+	message_begin(&message);
+	lane = message.receiver->lanes[1];
+	/* Nothing watches for room in the socket, so that only the test ends this. */
+	pl_engine_lock(lane->engine);
+	tcp_lane_block(lane);
+	/* Without the close, FINISH would wait for an answer that is under way. */
+	lane->requests_sent++;
+	pl_engine_unlock(lane->engine);
+	pl_engine_unlock(other_of(message.sender));
+	pl_engine_unlock(home_of(message.receiver));
+	check_received(&message);
+	for (unsigned looks = 0; looks < 2; looks++) {
+		check(!has_sent_last(&message));
+		while (atomic_load(&lane->finish) == TCP_FINISH_ASKED)
+			sched_yield();
+		check_number(atomic_load(&lane->finish), TCP_FINISH_OPEN);
+	}
+	pl_engine_lock(lane->engine);
+	tcp_lane_unblock(lane);
+	pl_engine_unlock(lane->engine);
+	/* The look has the lane send. */
+	while (!has_sent_last(&message))
+		sched_yield();
+	check_number(atomic_load(&lane->finish), TCP_FINISH_SETTLED);
+	pl_engine_lock(lane->engine);
+	lane->requests_sent--;
+	pl_engine_unlock(lane->engine);
+	check_number(atomic_load(&message.receiver->finish_open), 0);
+	atomic_fetch_and(&message.receiver->blocked, ~(1u << 2));
+	pl_peer_close(message.pair.environment.far_peer);
+	message.pair.environment.far_peer = NULL;
+	complete(&message.pair.environment, message.send, NULL);
+	pair_close(&message.pair);
+}
+
 static const struct test_case cases[] = {
 	{ "without-home", without_home, NULL, 60 },
 	{ "stopped", stopped, NULL, 60 },
@@ -312,6 +366,7 @@ static const struct test_case cases[] = {
 	{ "with-failure", with_failure, NULL, 60 },
 	{ "in-batches", in_batches, NULL, 60 },
 	{ "at-the-end", at_the_end, NULL, 60 },
+	{ "holds-close", holds_close, NULL, 60 },
 };
 
 int main(void)

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Revoked mappings of the local fabric that no pages can replace. This program's mmap(2) replaces the C library's. */
+/*
+ * Revoked mappings of the local fabric that no pages can replace, or only after a failure of the kernel. This program's mmap(2) and
+ * mremap(2) replace the C library's.
+ */
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
@@ -29,11 +33,32 @@ void *mmap(void *address, size_t length, int protection, int flags, int fd, off_
 	return next(address, length, protection, flags, fd, offset);
 }
 
+/* True if the kernel fails after it unmapped the old pages. */
+static atomic_bool leaves_hole;
+
+void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
+{
+	void *(*next)(void *, size_t, size_t, int, ...);
+	void *found = dlsym(RTLD_NEXT, "mremap"), *at;
+	va_list arguments;
+
+	va_start(arguments, flags);
+	at = va_arg(arguments, void *);
+	va_end(arguments);
+	if (atomic_load(&leaves_hole) && new_size == LENGTH && (flags & MREMAP_FIXED)) {
+		check_number(munmap(at, new_size), 0);
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	memcpy(&next, &found, sizeof(next));
+	return next(old, old_size, new_size, flags, at);
+}
+
 /*
  * Checks a hostile owner that revokes a key and marks its gate as free, while a thread may copy: the mapping stays in place until pages of
  * this process replace it. The owner reports a revocation as often as it likes.
  */
-static void stays_in_place(void *setting)
+static void check_replacement(void *setting)
 {
 	struct scenario_environment environment;
 	struct local_endpoint *near;
@@ -69,11 +94,24 @@ static void stays_in_place(void *setting)
 	environment_close(&environment);
 }
 
+static void stays_in_place(void *setting)
+{
+	check_replacement(setting);
+}
+
+static void leaves_no_hole(void *setting)
+{
+	atomic_store(&leaves_hole, true);
+	check_replacement(setting);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "stays in place", stays_in_place, &local_threads, 30 },
 		{ "stays in place, manual", stays_in_place, &local_manual, 30 },
+		{ "leaves no hole", leaves_no_hole, &local_threads, 30 },
+		{ "leaves no hole, manual", leaves_no_hole, &local_manual, 30 },
 	};
 
 	return cases_run("local replaced", cases, PL_ARRAY_SIZE(cases));

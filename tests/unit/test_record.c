@@ -317,10 +317,11 @@ static void check_acknowledged(int buffer)
 	assert_in_range(written, PL_RECORD_CONTENT, sizeof(data) - 1);
 	assert_true(pl_stream_unsent(&link.client));
 	usable = await_acknowledgements(&link, written / PL_RECORD_CONTENT * PL_RECORD_MAX);
-	for (size_t behind = 0; behind < written; behind += 100)
-		if (pl_stream_is_acknowledged(&link.client, behind))
-			assert_true(written - behind <= usable_bytes(&link));
-	assert_true(pl_stream_is_acknowledged(&link.client, written - usable + PL_RECORD_CONTENT));
+	for (size_t behind = 0; behind < written; behind += 100) {
+		bool acknowledged = pl_stream_is_acknowledged(&link.client, pl_stream_position(&link.client, behind));
+
+		assert_true(acknowledged ? written - behind <= usable_bytes(&link) : written - behind > usable);
+	}
 	stream_link_close(&link);
 }
 
@@ -611,6 +612,161 @@ static void test_spare_buffers(void **state)
 	pl_spare_drain(&spare, &allocator);
 }
 
+/* Positions in the socket's bytes: of the ends of records, whose numbers of bytes differ. */
+static void test_positions(void **state)
+{
+	static uint8_t data[2 * PL_RECORD_CONTENT + 1];
+	const uint64_t full = PL_RECORD_CONTENT + PL_RECORD_OVERHEAD, end = 2 * full + 1 + PL_RECORD_OVERHEAD;
+	struct stream_link link;
+
+	(void)state;
+	stream_link_open_sealed(&link, true, 0);
+	assert_int_equal(stream_write_some(&link.client, data, sizeof(data)), sizeof(data));
+	assert_int_equal(pl_stream_position(&link.client, 0), end);
+	assert_int_equal(pl_stream_position(&link.client, 1), 2 * full);
+	assert_int_equal(pl_stream_position(&link.client, PL_RECORD_CONTENT), 2 * full);
+	assert_int_equal(pl_stream_position(&link.client, PL_RECORD_CONTENT + 1), full);
+	assert_int_equal(pl_stream_position(&link.client, 2 * PL_RECORD_CONTENT), full);
+	assert_int_equal(stream_write_some(&link.client, data, 8), 8);
+	assert_int_equal(pl_stream_position(&link.client, 7), end + 8 + PL_RECORD_OVERHEAD);
+	stream_link_close(&link);
+	stream_link_open(&link, true, 0, NULL, NULL);
+	assert_int_equal(stream_write_some(&link.client, data, 20), 20);
+	assert_int_equal(pl_stream_position(&link.client, 3), 17);
+	stream_link_close(&link);
+}
+
+/* Counts the allocated bytes, which stand before each block. */
+static void *allocate_measured(size_t size, void *user)
+{
+	size_t *total = user, *block = malloc(16 + size);
+
+	assert_non_null(block);
+	*block = size;
+	*total += size;
+	return (uint8_t *)block + 16;
+}
+
+static void release_measured(void *pointer, void *user)
+{
+	size_t *total = user, *block = (size_t *)((uint8_t *)pointer - 16);
+
+	*total -= *block;
+	free(block);
+}
+
+#define SLOW_STREAMS 80u
+/* Bytes of a stream repeat after so many. */
+#define PERIOD 251u
+
+static uint8_t slow_bytes[4 << 20];
+
+/* Streams of an engine whose other ends read nothing for a while, and then have only a part of a record. */
+struct slow_streams {
+	size_t memory;
+	struct pl_allocator allocator;
+	struct pl_spare_buffers spare;
+	struct stream_link links[SLOW_STREAMS];
+	size_t sent[SLOW_STREAMS], received[SLOW_STREAMS];
+};
+
+static void slow_streams_open(struct slow_streams *slow)
+{
+	static const uint8_t secrets[2][PL_SECRET] = { { 1 }, { 2 } };
+
+	memset(slow, 0, sizeof(*slow));
+	for (size_t i = 0; i < sizeof(slow_bytes); i++)
+		slow_bytes[i] = (uint8_t)(i % PERIOD);
+	slow->allocator = (struct pl_allocator){ .allocate = allocate_measured,
+						 .release = release_measured,
+						 .user = &slow->memory };
+	for (unsigned i = 0; i < SLOW_STREAMS; i++) {
+		struct stream_link *link = &slow->links[i];
+
+		/* The room ends within different records. */
+		stream_link_open(link, true, (int)(400000 + 3000 * i), NULL, NULL);
+		assert_int_equal(pl_stream_seal(&link->client, &slow->allocator, secrets[0], secrets[1]), 0);
+		assert_int_equal(pl_stream_seal(&link->server, &slow->allocator, secrets[1], secrets[0]), 0);
+		pl_stream_use_spare(&link->client, &slow->spare);
+		pl_stream_use_spare(&link->server, &slow->spare);
+	}
+}
+
+/* Writes as much as the socket and the stream take. */
+static void slow_stream_fill(struct slow_streams *slow, unsigned i)
+{
+	ssize_t rc;
+
+	do {
+		size_t at = slow->sent[i] % PERIOD;
+
+		rc = stream_write_some(&slow->links[i].client, slow_bytes + at, sizeof(slow_bytes) - at);
+		slow->sent[i] += rc > 0 ? (size_t)rc : 0;
+	} while (rc > 0);
+	assert_int_equal(rc, -EAGAIN);
+}
+
+/* Reads what has arrived, and checks it. */
+static void slow_stream_read(struct slow_streams *slow, unsigned i)
+{
+	static uint8_t got[100000];
+	ssize_t rc;
+
+	while ((rc = stream_read_some(&slow->links[i].server, got, sizeof(got))) > 0) {
+		assert_memory_equal(got, slow_bytes + slow->received[i] % PERIOD, (size_t)rc);
+		slow->received[i] += (size_t)rc;
+	}
+	assert_int_equal(rc, -EAGAIN);
+}
+
+/* Returns the number of streams with more than a few unsent records. */
+static unsigned count_large(const struct slow_streams *slow)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < SLOW_STREAMS; i++)
+		count += slow->links[i].client.sealed->unsent &&
+			 slow->links[i].client.sealed->unsent_size > 5 * PL_RECORD_MAX;
+	return count;
+}
+
+/* Checks that many streams that wait keep little memory: each end a few records, and few of them more. */
+static void test_slow_memory(void **state)
+{
+	const size_t few = 6 * PL_RECORD_MAX + 1000, more = 16 * PL_RECORD_MAX;
+	struct slow_streams slow;
+	size_t idle;
+
+	(void)state;
+	slow_streams_open(&slow);
+	idle = slow.memory;
+	for (unsigned i = 0; i < SLOW_STREAMS; i++)
+		slow_stream_fill(&slow, i);
+	for (unsigned i = 0; i < SLOW_STREAMS; i++)
+		slow_stream_read(&slow, i);
+	for (unsigned i = 0; i < SLOW_STREAMS; i++)
+		slow_stream_fill(&slow, i);
+	assert_true(count_large(&slow) <= PL_SPARE_KEPT);
+	assert_true(slow.memory - idle <= SLOW_STREAMS * few + (PL_SPARE_KEPT + PL_SPARE_MAX) * more);
+	for (unsigned i = 0; i < SLOW_STREAMS; i++) {
+		while (slow.received[i] < slow.sent[i]) {
+			pl_stream_flush(&slow.links[i].client);
+			slow_stream_read(&slow, i);
+		}
+	}
+	/* Nothing waits: all memory is spare. */
+	assert_int_equal(slow.spare.kept, 0);
+	pl_spare_drain(&slow.spare, &slow.allocator);
+	assert_int_equal(slow.memory, idle);
+	/* A stream that waits ends. */
+	slow_stream_fill(&slow, 0);
+	for (unsigned i = 0; i < SLOW_STREAMS; i++)
+		stream_link_close(&slow.links[i]);
+	assert_int_equal(slow.spare.kept, 0);
+	pl_spare_drain(&slow.spare, &slow.allocator);
+	assert_int_equal(slow.memory, 0);
+}
+
 static void *allocate_until(size_t size, void *user)
 {
 	int *left = user;
@@ -658,6 +814,8 @@ int main(void)
 		cmocka_unit_test_setup(test_missing_memory, stream_alarm),
 		cmocka_unit_test_setup(test_idle_memory, stream_alarm),
 		cmocka_unit_test_setup(test_spare_buffers, stream_alarm),
+		cmocka_unit_test_setup(test_positions, stream_alarm),
+		cmocka_unit_test_setup(test_slow_memory, stream_alarm),
 		cmocka_unit_test_setup(test_no_memory, stream_alarm),
 	};
 

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,35 @@
 #define EQUAL_FRAMES 100000u
 
 static char path[] = "/tmp/recording-XXXXXX";
+
+/* Descriptor of a disk that fails: the call of this name. These replace the C library's. */
+static int failing_fd = -1;
+static const char *failing_call;
+
+static bool call_fails(int fd, const char *call)
+{
+	return fd == failing_fd && !strcmp(call, failing_call);
+}
+
+int fsync(int fd)
+{
+	if (call_fails(fd, "fsync")) {
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_fsync, fd);
+}
+
+int close(int fd)
+{
+	bool fails = call_fails(fd, "close");
+	int rc = (int)syscall(SYS_close, fd);
+
+	if (!fails)
+		return rc;
+	errno = EIO;
+	return -1;
+}
 
 static const struct recording_header header = { .instance = { 1, [15] = 2 },
 						.created = 3,
@@ -352,6 +382,52 @@ static void test_full(void **state)
 	}
 }
 
+/* Writes a recording of one frame to a disk that fails at the end. */
+static int finish_on_failing_disk(const char *call, rlim_t size, struct pl_error *error)
+{
+	uint8_t payload[SLOT] = { 0 }, metadata[METADATA];
+	struct recording_frame frame = sample_frame(0, payload, metadata);
+	struct recording_writer writer;
+	struct rlimit old, limit;
+	int rc;
+
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(recording_create(&writer, path, true, &header, error), 0);
+	assert_int_equal(recording_append(&writer, &frame, payload, error), 0);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+	limit = (struct rlimit){ size, old.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	failing_call = call;
+	failing_fd = writer.fd;
+	rc = recording_finish(&writer, RECORDING_COUNT, &accounts, error);
+	failing_fd = -1;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	assert_int_equal(writer.fd, -1);
+	assert_string_equal(error->id, "FILE-WRITE");
+	assert_string_equal(error->object, path);
+	assert_string_equal(error->call, call);
+	return rc;
+}
+
+static void test_failures_name_the_call(void **state)
+{
+	struct recording_reader reader;
+	struct pl_error error;
+
+	(void)state;
+	assert_int_equal(finish_on_failing_disk("fsync", RLIM_INFINITY, &error), -EIO);
+	assert_non_null(strstr(error.message, "may lack frames"));
+	assert_int_equal(finish_on_failing_disk("close", RLIM_INFINITY, &error), -EIO);
+	assert_non_null(strstr(error.message, "may lack frames"));
+	/* The frame fits, and the index does not. */
+	assert_int_equal(finish_on_failing_disk("pwritev", 3 * RECORDING_PAGE, &error), -EFBIG);
+	assert_non_null(strstr(error.message, "the index cannot be written"));
+	assert_int_equal(recording_open(&reader, path, &error), 0);
+	assert_false(reader.indexed);
+	assert_int_equal(read_frames(&reader), 1);
+	recording_close(&reader);
+}
+
 static void test_targets(void **state)
 {
 	struct recording_writer writer;
@@ -482,9 +558,16 @@ static void test_index(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_index),      cmocka_unit_test(test_whole),   cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_killed),     cmocka_unit_test(test_damage),  cmocka_unit_test(test_full),
-		cmocka_unit_test(test_targets),    cmocka_unit_test(test_hostile), cmocka_unit_test(test_large_payload),
+		cmocka_unit_test(test_index),
+		cmocka_unit_test(test_whole),
+		cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_damage),
+		cmocka_unit_test(test_full),
+		cmocka_unit_test(test_failures_name_the_call),
+		cmocka_unit_test(test_targets),
+		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_large_payload),
 		cmocka_unit_test(test_long_index),
 	};
 	int fd = mkstemp(path);

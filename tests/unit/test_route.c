@@ -111,6 +111,29 @@ static void test_profile_of_another_machine(void **state)
 	pl_profile_free(&profile);
 }
 
+/* Checks that a FIFO, a folder and a device are refused, and that nothing waits for the other end of a FIFO. */
+static void test_profile_is_a_regular_file(void **state)
+{
+	char folder[] = "/tmp/routes-XXXXXX", fifo[64];
+	const char *const files[] = { fifo, folder, "/dev/zero" };
+	struct pl_profile profile;
+	struct pl_error error;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(files); i++) {
+		/* A build without json-c reads no profiles. */
+		if (pl_profile_load(&profile, files[i], &error) != -ENOTSUP)
+			assert_string_equal(error.id, "ROUTES-FILE");
+		assert_string_equal(error.object, files[i]);
+		assert_int_equal(profile.count, 0);
+	}
+	assert_int_equal(unlink(fifo), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 static void test_profile_paths(void **state)
 {
 	char folder[] = "/tmp/routes-XXXXXX", path[256], file[256], made[PL_PROFILE_MACHINE], again[PL_PROFILE_MACHINE];
@@ -147,6 +170,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = { cmocka_unit_test(test_path_choice),
 						   cmocka_unit_test(test_profile_of_another_machine),
+						   cmocka_unit_test(test_profile_is_a_regular_file),
 						   cmocka_unit_test(test_profile_paths) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

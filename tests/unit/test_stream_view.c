@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames in a mapped ring: the lap rule in place, freezing, and what threads that look into the ring find there. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -38,6 +39,41 @@ struct rig {
 };
 
 static struct rig *current;
+
+/* Failures of the kernel after it unmapped the old pages: none, of the move of pages, and of other pages, too. */
+static enum { HAS_ALL, LACKS_MOVE, LACKS_PAGES } kernel;
+
+/* Functions of the C library that this program replaces. */
+void *mremap(void *old, size_t old_size, size_t new_size, int flags, ...)
+{
+	void *(*next)(void *, size_t, size_t, int, ...);
+	void *found = dlsym(RTLD_NEXT, "mremap"), *at;
+	va_list arguments;
+
+	va_start(arguments, flags);
+	at = va_arg(arguments, void *);
+	va_end(arguments);
+	if (kernel != HAS_ALL && (flags & MREMAP_FIXED)) {
+		assert_int_equal(munmap(at, new_size), 0);
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	memcpy(&next, &found, sizeof(next));
+	return next(old, old_size, new_size, flags, at);
+}
+
+void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)
+{
+	void *(*next)(void *, size_t, int, int, int, off_t);
+	void *found = dlsym(RTLD_NEXT, "mmap");
+
+	if (kernel == LACKS_PAGES && address) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	memcpy(&next, &found, sizeof(next));
+	return next(address, length, protection, flags, fd, offset);
+}
 
 static void *map_memory(struct pl_endpoint *endpoint, struct pl_remote *remote, size_t *length)
 {
@@ -342,6 +378,56 @@ static void test_freeze(void **state)
 	assert_false(is_mapped(published));
 }
 
+/* Places a frame, and freezes it. Returns its address. */
+static uint8_t *freeze_one(struct rig *rig)
+{
+	struct pl_stream_frame *frame = &rig->frames[0];
+
+	publish(rig, 0, LENGTH, 0);
+	frame->sequence = 0;
+	frame->descriptor.length = LENGTH;
+	assert_true(pl_frame_place(&rig->subscriber, frame));
+	pl_list_remove(&frame->link);
+	pl_list_append(&rig->subscriber.placed, &frame->link);
+	pl_subscriber_freeze(&rig->subscriber);
+	return frame->data;
+}
+
+static void test_freeze_leaves_no_hole(void **state)
+{
+	struct rig *rig = *state;
+	uint8_t *data;
+
+	kernel = LACKS_MOVE;
+	data = freeze_one(rig);
+	kernel = HAS_ALL;
+	assert_int_equal(atomic_load(&rig->frames[0].place), PL_PLACE_FROZEN);
+	publish(rig, SLOTS, LENGTH, 0);
+	assert_true(data[0] == 1 && data[LENGTH - 1] == 1);
+	pl_frame_unplace(&rig->frames[0]);
+	assert_false(is_mapped(data));
+}
+
+/* Other memory of the process gets the address of a hole, and keeps it. */
+static void test_torn_view_is_not_unmapped(void **state)
+{
+	struct rig *rig = *state;
+	uint8_t *data, *other;
+
+	kernel = LACKS_PAGES;
+	data = freeze_one(rig);
+	kernel = HAS_ALL;
+	assert_int_equal(atomic_load(&rig->frames[0].place), PL_PLACE_RING);
+	assert_false(is_mapped(data));
+	other = mmap(data, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_equal(other, data);
+	other[0] = 1;
+	pl_frame_unplace(&rig->frames[0]);
+	assert_true(is_mapped(other));
+	assert_int_equal(other[0], 1);
+	munmap(other, LENGTH);
+}
+
 static void test_freeze_without_frames(void **state)
 {
 	struct rig *rig = *state;
@@ -604,6 +690,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_descriptors, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_last_frame, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_freeze, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_freeze_leaves_no_hole, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_torn_view_is_not_unmapped, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_freeze_without_frames, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_follow, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_cursors_that_cannot_be, rig_open, rig_close),

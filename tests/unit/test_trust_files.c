@@ -133,6 +133,8 @@ static void test_patterns(void **state)
 		snprintf(name, sizeof(name), "%s read\n", cases[i].pattern);
 		assert_int_equal(find(name, a, cases[i].name), cases[i].fits ? PL_ACCESS_READ : 0);
 	}
+	/* Bytes behind the end of the name do not count. */
+	assert_int_equal(find("name:*b read\n", a, "a\0b"), 0);
 	for (int i = 0; i < 60; i++)
 		strcat(pattern, "*a");
 	memset(name, 'a', 250);
@@ -168,18 +170,53 @@ static void test_fields(void **state)
 static void test_wrong_lines(void **state)
 {
 	static const char *const wrong[] = {
-		"rubbish\n", "SHA256:short read\n", A "\n", A " \n", A " raed\n", A " read quota\n", A " read quota=\n",
-		A " read quota=0\n", A " read quota=-1\n", A " read quota=1X\n", A " read quota=1KK\n",
-		A " read quota=99999999999G\n", A " read quota=99999999999999999999\n", A " read clients=65537\n",
-		A " read until=20300230\n", A " read until=2030022\n", A " read until=20300228x\n", A " read names=\n",
-		A " read rate=65535\n", A " read rate=63K\n", A " read rate=\n", A " read rate=-1\n", A " read rate=1GB\n",
-		A " read rate=16777216T\n", A " read imports=0\n", A " read imports=65537\n", A " read imports=1x\n",
-		A " read requests=0\n", A " read requests=1000001\n", A " read requests=1.5\n", A " read unknown=1\n", "revoked\n", "revoked " A " read\n", "revoked what\n",
-		"name: read\n", A " read x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1\n",
+		"rubbish\n",
+		"SHA256:short read\n",
+		A "\n",
+		A " \n",
+		A " raed\n",
+		A " read quota\n",
+		A " read quota=\n",
+		A " read quota=0\n",
+		A " read quota=-1\n",
+		A " read quota=1X\n",
+		A " read quota=1KK\n",
+		A " read quota=99999999999G\n",
+		A " read quota=99999999999999999999\n",
+		A " read clients=65537\n",
+		A " read until=20300230\n",
+		A " read until=20301301\n",
+		A " read until=2030jan1\n",
+		A " read until=2030128x\n",
+		A " read until=2030022\n",
+		A " read until=20300228x\n",
+		A " read names=\n",
+		/* Later words are right. */
+		A " raed quota=1G\n",
+		A " read quota=0 clients=1\n",
+		A " read unknown=1 quota=1G clients=1\n",
+		A " read rate=65535\n",
+		A " read rate=63K\n",
+		A " read rate=\n",
+		A " read rate=-1\n",
+		A " read rate=1GB\n",
+		A " read rate=16777216T\n",
+		A " read imports=0\n",
+		A " read imports=65537\n",
+		A " read imports=1x\n",
+		A " read requests=0\n",
+		A " read requests=1000001\n",
+		A " read requests=1.5\n",
+		A " read unknown=1\n",
+		"revoked\n",
+		"revoked " A " read\n",
+		"revoked what\n",
+		"name: read\n",
+		A " read x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1 x=1\n",
 	};
 	struct pl_authorized *list;
 	struct pl_error error;
-	char text[300], line[4096];
+	char text[300];
 
 	(void)state;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(wrong); i++) {
@@ -190,7 +227,16 @@ static void test_wrong_lines(void **state)
 		assert_string_equal(error.object, "list:3");
 		assert_null(list);
 	}
-	/* The message names the field and its values. */
+}
+
+/* Checks that the message names the field and its values, and that long lines and names are refused. */
+static void test_messages_of_wrong_lines(void **state)
+{
+	struct pl_authorized *list;
+	struct pl_error error;
+	char text[300], line[4096];
+
+	(void)state;
 	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", A " read until=2027-12-31\n", &list, &error),
 			 -EINVAL);
 	assert_string_equal(error.message, "until= takes a day, YYYYMMDD; it is: '2027-12-31'");
@@ -252,11 +298,64 @@ static void test_limits(void **state)
 	assert_int_equal(parse_long("spiffe://", 'n', 256 - 9, " read"), -EINVAL);
 	assert_int_equal(parse_long("# ", 'n', 2045, ""), 0);
 	assert_int_equal(parse_long("# ", 'n', 2046, ""), -EINVAL);
-	/* 16 words, and 17. */
-	assert_int_equal(parse_long(A " read quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1"
-				      " quota=1 quota=1 quota=1 quota=1 quota=1", ' ', 0, ""), 0);
-	assert_int_equal(parse_long(A " read quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1 quota=1"
-				      " quota=1 quota=1 quota=1 quota=1 quota=1", ' ', 0, " quota=1"), -EINVAL);
+}
+
+/* Checks that a field may be there once in a line, in any place and whatever its values, and that the error names it. */
+static void test_repeated_fields(void **state)
+{
+	static const char *const fields[][2] = {
+		{ "names=", "a/*" }, { "quota=", "1G" },   { "until=", "20300228" }, { "rate=", "1M" },
+		{ "clients=", "4" }, { "imports=", "50" }, { "requests=", "7" },
+	};
+	struct pl_authorized *list;
+	struct pl_error error;
+	char all[200] = "", text[400], fact[100];
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(fields); i++) {
+		size_t length = strlen(all);
+
+		snprintf(all + length, sizeof(all) - length, " %s%s", fields[i][0], fields[i][1]);
+	}
+	/* Lines of their own may have equal fields. */
+	snprintf(text, sizeof(text), A " read%s\n" B " read%s\n", all, all);
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, &error), 0);
+	pl_authorized_free(list);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(fields); i++) {
+		const char *const second[] = { fields[i][1], "wrong" };
+
+		for (size_t k = 0; k < PL_ARRAY_SIZE(second); k++) {
+			snprintf(text, sizeof(text), "* read\n" A " read%s %s%s\n", all, fields[i][0], second[k]);
+			assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, &error),
+					 -EINVAL);
+			assert_null(list);
+			assert_string_equal(error.id, "AUTHORIZED-SYNTAX");
+			assert_string_equal(error.object, "list:2");
+			snprintf(fact, sizeof(fact), "%s is there twice; the second is: '%s'", fields[i][0], second[k]);
+			assert_string_equal(error.message, fact);
+		}
+	}
+}
+
+/* Checks the error of a line with this number of words. */
+static const char *error_of_words(unsigned count, struct pl_error *error)
+{
+	char text[400] = A " read";
+	struct pl_authorized *list;
+
+	for (unsigned i = 2; i < count; i++)
+		strcat(text, " quota=1");
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", text, &list, error), -EINVAL);
+	return error->message;
+}
+
+static void test_most_words(void **state)
+{
+	struct pl_error error;
+
+	(void)state;
+	assert_non_null(strstr(error_of_words(16, &error), "twice"));
+	assert_string_equal(error_of_words(17, &error), "too many words: 'quota=1'");
 }
 
 static void test_most_lines(void **state)
@@ -367,6 +466,17 @@ static int add_host(const char *path, const char *address)
 	return rc;
 }
 
+static int add_host_failing(const char *path, const char *address)
+{
+	struct pl_error error;
+	unsigned line;
+	int known, rc = pl_known_hosts_add(&pl_system_allocator, path, address, a, &known, &line, &error);
+
+	assert_string_equal(error.id, "FILE-UNSAFE");
+	assert_non_null(strstr(error.object, ".new"));
+	return rc;
+}
+
 static int enter_folder(void **state)
 {
 	(void)state;
@@ -447,6 +557,25 @@ static void test_add_host_to_full_disk(void **state)
 	assert_int_equal(access("hosts.new", F_OK), -1);
 }
 
+/* Checks that a FIFO in the place of the new file stays, and that nothing waits for its other end. */
+static void test_add_host_beside_fifo(void **state)
+{
+	char byte;
+	int reader;
+
+	(void)state;
+	write_hosts("[h]:1 " B "\n");
+	assert_int_equal(mkfifo("hosts.new", 0600), 0);
+	assert_int_equal(add_host_failing("hosts", "[h]:2"), -EACCES);
+	reader = open("hosts.new", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	assert_int_equal(add_host_failing("hosts", "[h]:2"), -EACCES);
+	assert_int_equal(read(reader, &byte, 1), 0);
+	close(reader);
+	assert_hosts("[h]:1 " B "\n");
+	assert_int_equal(unlink("hosts.new"), 0);
+	assert_int_equal(add_host("hosts", "[h]:2"), 0);
+}
+
 static void *release_lock(void *argument)
 {
 	usleep(100000);
@@ -499,12 +628,16 @@ int main(void)
 		cmocka_unit_test(test_patterns),
 		cmocka_unit_test(test_fields),
 		cmocka_unit_test(test_wrong_lines),
+		cmocka_unit_test(test_messages_of_wrong_lines),
 		cmocka_unit_test(test_known_hosts),
 		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_repeated_fields),
+		cmocka_unit_test(test_most_words),
 		cmocka_unit_test(test_most_lines),
 		cmocka_unit_test_setup_teardown(test_add_host, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_to_shared_file, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_to_full_disk, enter_folder, leave_folder),
+		cmocka_unit_test_setup_teardown(test_add_host_beside_fifo, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_beside_others, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_with_long_path, enter_folder, leave_folder),
 	};

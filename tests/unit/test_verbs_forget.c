@@ -27,7 +27,10 @@ static void test_posted_requests(void **state)
 				       { .kind = VERBS_INVALIDATE, .window = &unbound },
 				       { .kind = VERBS_INVALIDATE, .window = &bound },
 				       { .kind = VERBS_FRAME } };
-	struct verbs_rail rail = { .window_count = 3 };
+	struct pl_context owner = { .closing = false };
+	struct verbs_state fabric = { .context = &owner };
+	struct verbs_device device = { .state = &fabric };
+	struct verbs_rail rail = { .device = &device, .window_count = 3 };
 
 	(void)state;
 	pl_list_init(&rail.windows);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench/effects/effects.h"
 #include "cmd/fleet/host_list.h"
@@ -129,27 +131,29 @@ static int read_group_line(struct effects_ranks *ranks, const char *path, unsign
 
 int effects_ranks_read_groups(struct effects_ranks *ranks, const char *path, struct pl_error *error)
 {
-	FILE *file = fopen(path, "re");
+	int fd = open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC), rc;
 	unsigned number = 0;
-	size_t room = 0, bytes = 0;
-	char *line = NULL;
-	ssize_t length;
-	int rc = 0;
+	size_t length;
+	char *text;
 
-	if (!file)
+	if (fd < 0)
 		return cli_fail_errno(error, -errno, "open", path);
-	while (rc == 0 && (length = getline(&line, &room, file)) >= 0) {
+	rc = cli_read_all(fd, GROUPS_BYTES_MAX, &text, &length);
+	close(fd);
+	if (rc == -EFBIG)
+		return fail_groups(error, path, 1, "begins a file of more than 4 MiB");
+	if (rc < 0)
+		return cli_fail_errno(error, rc, rc == -ENOMEM ? "malloc" : "read", path);
+	for (char *line = text, *end; rc == 0 && line < text + length; line = end + 1) {
+		end = line + strcspn(line, "\n");
 		number++;
-		bytes += (size_t)length;
-		if (strlen(line) != (size_t)length || bytes > GROUPS_BYTES_MAX)
-			rc = fail_groups(error, path, number, "is no text, or the file has more than 4 MiB");
-		else
+		if (!*end && end < text + length)
+			rc = fail_groups(error, path, number, "is no text");
+		*end = '\0';
+		if (rc == 0)
 			rc = read_group_line(ranks, path, number, line, error);
 	}
-	if (rc == 0 && ferror(file))
-		rc = cli_fail_errno(error, -errno, "read", path);
-	free(line);
-	fclose(file);
+	free(text);
 	return rc;
 }
 

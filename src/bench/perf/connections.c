@@ -65,10 +65,13 @@ int bench_connections_import(struct bench_endpoint *ep, const void *token, size_
 	struct bench_connection *connections = peer_connections(ep, ep->plan.connections);
 	struct pl_error error;
 
-	for (uint32_t i = 0; i < ep->plan.connections; i++)
+	for (uint32_t i = 0; i < ep->plan.connections; i++) {
 		if (pl_remote_import(connections[i].peer, token, length, ep->timeout, &connections[i].remote, &error) <
 		    0)
 			return bench_fail_with(ep, &error);
+		/* The answer to an import shows that the peer is there. */
+		bench_restart_timeout(ep);
+	}
 	return 0;
 }
 

@@ -75,13 +75,18 @@ static int compare_saved_files(const struct dirent **left, const struct dirent *
 static int read_saved_file(struct saved *saved, size_t host, bool *known, struct pl_error *error)
 {
 	struct answer *answer = &saved->answers[host];
+	struct stat status;
 	char *path = NULL, *text;
 	size_t length;
 	int rc;
 
 	if (asprintf(&path, "%s/%s" SUFFIX, saved->path, saved->hosts.names[host]) < 0)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-	rc = check_read_file(path, RUN_OUTPUT_MAX, &text, &length, error);
+	/* The user named the folder only: a pipe in it, for which opening would wait, is no answer. */
+	if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+		rc = fail_saved(error, path, "it is no regular file");
+	else
+		rc = check_read_file(path, RUN_OUTPUT_MAX, &text, &length, error);
 	free(path);
 	answer->seconds = -1;
 	if (rc == -ENOMEM)

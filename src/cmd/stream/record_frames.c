@@ -238,6 +238,7 @@ int record_frames(struct record *record, struct pl_error *error)
 	finished = recording_finish(&record->writer, record->end, &accounts, rc < 0 ? &ignored : error);
 	record->indexed = finished == 0;
 	if (rc < 0 && finished < 0)
-		cli_warn("%s has no index; `peerlane replay` finds its frames without one", options->to);
+		cli_warn("%s: %s: %s; `peerlane replay --check` tells which frames are whole", options->to,
+			 ignored.call, ignored.message);
 	return rc < 0 ? rc : finished;
 }

@@ -174,25 +174,41 @@ static int write_index(struct recording_writer *writer, struct index_output *out
 	return write_at(writer->fd, &vector, 1, output->offset);
 }
 
+/* Names the call.  The index comes last, but the kernel may tell later of frames that it could not write. */
+static int fail_finish(const char *path, const char *call, int code, bool index, struct pl_error *error)
+{
+	if (index)
+		cli_fail(error, code, "FILE-WRITE", path, "free space; readers rebuild an index that is missing",
+			 "the index cannot be written: %s", strerror(-code));
+	else
+		cli_fail(error, code, "FILE-WRITE", path,
+			 "check the disk; `peerlane replay --check` tells which frames are whole",
+			 "the disk may lack frames, or the index: %s", strerror(-code));
+	snprintf(error->call, sizeof(error->call), "%s", call);
+	return code;
+}
+
 int recording_finish(struct recording_writer *writer, enum recording_end reason, const struct pl_accounts *accounts,
 		     struct pl_error *error)
 {
 	struct index_output output = { writer, XXH3_createState(), writer->end };
+	const char *call = output.state ? "pwritev" : "malloc";
 	int rc = output.state ? write_index(writer, &output, reason, accounts) : -ENOMEM;
+	bool index = rc < 0;
 
 	XXH3_freeState(output.state);
 	if (rc < 0 && ftruncate(writer->fd, (off_t)writer->end) < 0)
 		cli_warn("%s cannot be shortened: %s", writer->path, strerror(errno));
 	/* Network file systems tell of a full disk only now. */
-	if (fsync(writer->fd) < 0 && rc == 0)
+	if (fsync(writer->fd) < 0 && rc == 0) {
 		rc = -errno;
-	if (close(writer->fd) < 0 && rc == 0)
+		call = "fsync";
+	}
+	if (close(writer->fd) < 0 && rc == 0) {
 		rc = -errno;
+		call = "close";
+	}
 	writer->fd = -1;
 	recording_index_free(&writer->index);
-	if (rc < 0)
-		return cli_fail(error, rc, "FILE-WRITE", writer->path,
-				"free space; readers rebuild an index that is missing",
-				"the index cannot be written: %s", strerror(-rc));
-	return 0;
+	return rc < 0 ? fail_finish(writer->path, call, rc, index, error) : 0;
 }

@@ -22,7 +22,10 @@ int recording_create(struct recording_writer *writer, const char *path, bool for
 /* Appends a frame, whose digest is ignored. After a failure the file ends with the frame before. */
 int recording_append(struct recording_writer *writer, const struct recording_frame *frame, const void *payload,
 		     struct pl_error *error);
-/* Writes the index, and closes the file. After a failure the file has all frames, and maybe no index. */
+/*
+ * Writes the index, and closes the file. After a failure the file has all frames, and maybe no index; but the disk may lack frames, if the
+ * failed call is fsync(2) or close(2).
+ */
 int recording_finish(struct recording_writer *writer, enum recording_end reason, const struct pl_accounts *accounts,
 		     struct pl_error *error);
 

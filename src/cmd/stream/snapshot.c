@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/common/cli.h"
@@ -71,11 +72,17 @@ static int write_png(int fd, const struct pl_frame_info *info)
 }
 
 /* Fails at the start of the command, not with the first frame. */
-static int snapshot_check_folder(const char *path, struct pl_error *error)
+static int snapshot_check_place(const char *path, struct pl_error *error)
 {
 	char *folder = cli_folder_of(path);
+	struct stat status;
 	int rc = 0;
 
+	if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode)) {
+		free(folder);
+		return cli_fail(error, -EINVAL, "FILE-KIND", path, "name a regular file",
+				"each snapshot is a new file, which replaces no pipe, device or folder");
+	}
 	if (!folder)
 		return cli_fail_errno(error, -ENOMEM, "malloc", path);
 	if (access(folder, W_OK | X_OK) < 0)
@@ -84,28 +91,49 @@ static int snapshot_check_folder(const char *path, struct pl_error *error)
 	return rc;
 }
 
+/* Opens the file beside the old one.  A pipe or device there stays, and gets nothing. */
+static int snapshot_open_part(const char *name, struct pl_error *error)
+{
+	/* Without O_NONBLOCK, opening a pipe waits for its reader. */
+	int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+	struct stat status;
+
+	if (fd < 0 && errno != ENXIO)
+		return cli_fail_new_path(error, -errno, "open", name);
+	if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return cli_fail(error, -EINVAL, "FILE-KIND", name, "remove it, or name another file",
+			"a snapshot is written there first, and it is no regular file");
+}
+
 /* Writes the frame into a new file beside the old one, and replaces that. */
 static int replace_snapshot(const char *path, const struct pl_frame_info *info, struct pl_error *error)
 {
+	const char *call = "write";
 	char *name = NULL;
 	int fd, rc;
 
 	if (asprintf(&name, "%s.part", path) < 0)
 		return cli_fail_errno(error, -ENOMEM, "malloc", path);
-	fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+	fd = snapshot_open_part(name, error);
 	if (fd < 0) {
-		rc = cli_fail_new_path(error, -errno, "open", name);
 		free(name);
-		return rc;
+		return fd;
 	}
 	rc = snapshot_is_png(path) ? write_png(fd, info) : write_npy(fd, info, error);
-	if (close(fd) < 0 && rc == 0)
+	if (close(fd) < 0 && rc == 0) {
 		rc = -errno;
-	if (rc == 0 && rename(name, path) < 0)
+		call = "close";
+	}
+	if (rc == 0 && rename(name, path) < 0) {
 		rc = -errno;
+		call = "rename";
+	}
 	if (rc < 0) {
 		unlink(name);
-		cli_fail_errno(error, rc, "write", path);
+		cli_fail_errno(error, rc, call, path);
 	}
 	free(name);
 	return rc;
@@ -181,7 +209,7 @@ int snapshot_open(struct snapshot *snapshot, const char *path, const struct pl_l
 	snapshot->layout = *layout;
 	rc = layout->bits ? snapshot_check(snapshot, layout, error) : 0;
 	if (rc == 0)
-		rc = snapshot_check_folder(path, error);
+		rc = snapshot_check_place(path, error);
 	if (rc < 0)
 		return rc;
 	frame_bytes_begin(&snapshot->bytes, memory);

@@ -43,9 +43,17 @@ struct audit {
 	bool ending, failed;
 };
 
+/*
+ * Opens a pipe only if a process reads it: the server must not wait for that, neither at its start nor when it opens the log again.  The
+ * thread that writes may wait.
+ */
 static int open_log_file(const char *path)
 {
-	return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0600);
+
+	if (fd >= 0)
+		fcntl(fd, F_SETFL, O_APPEND);
+	return fd;
 }
 
 static int open_journal(const char *path)
@@ -181,6 +189,9 @@ int audit_open(struct audit **result, const struct audit_options *options, struc
 	free(audit->path);
 	free(audit);
 	cli_fail_new_path(&reason, rc, "open", path);
+	if (rc == -ENXIO && !journal)
+		return cli_fail(error, rc, "AUDIT-OPEN", path, "start the reader of the pipe first",
+				"the audit log is a pipe that no process reads, or a device that is not there");
 	return cli_fail(error, rc, "AUDIT-OPEN", path, journal ? "see whether systemd-journald runs" : reason.hint,
 			"the audit log cannot be opened: %s", strerror(-rc));
 }

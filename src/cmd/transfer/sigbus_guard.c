@@ -19,10 +19,15 @@ static void replace_truncated_page(int number, siginfo_t *info, void *context)
 
 	(void)context;
 	atomic_fetch_add(&replaced_pages, 1);
-	/* Other kinds of SIGBUS, and a failure of mmap(), end the process as without the handler. */
+	/*
+	 * Other kinds of SIGBUS, and a failure of mmap(), end the process as without the handler. The signal ends it, before the access is
+	 * repeated: mmap() may have left a hole, where another thread maps memory that the access would change.
+	 */
 	if (info->si_code != BUS_ADRERR ||
-	    mmap(address, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+	    mmap(address, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
 		signal(number, SIG_DFL);
+		raise(number);
+	}
 	errno = saved;
 }
 

@@ -100,6 +100,9 @@ const struct pl_decode_entry pl_decode_entries[] = {
 	  { { "see the kernel's log: the exporter or the card's driver says why", "dmesg | tail", "card-dmabuf" } } },
 
 	{ "ibv_open_device",
+	  ETIMEDOUT,
+	  { { "the driver does not answer, as while it resets the card", "dmesg | tail", "card-driver" } } },
+	{ "ibv_open_device",
 	  EACCES,
 	  { { "the device node may not be opened by this user", "ls -l /dev/infiniband", "access-nodes" },
 	    { "a container without the device", "docker run --device=/dev/infiniband", "access-nodes" } } },

@@ -2,10 +2,30 @@
 /* Answers of libibverbs for each device: the driver's answer counts more than its version. */
 #include "diag/check/probe.h"
 
+#include <stdlib.h>
+
 #ifdef PL_HAVE_VERBS
 
 #include "rdma/data_direct.h"
+#include "rdma/driver_call.h"
 #include "rdma/library.h"
+
+/* Time for the drivers of all devices, which are asked at once. */
+#define ANSWER_TIME (2 * PL_NS_PER_S)
+/* Devices that are asked. */
+#define DEVICES_MAX 256
+
+typedef void (*ask_function)(const struct verbs_library *library, struct ibv_device *device, FILE *to);
+
+/* Question to the driver of a device. */
+struct question {
+	struct rdma_call call;
+	const struct verbs_library *library;
+	struct ibv_device *device;
+	ask_function ask;
+	char *text; /* the answer */
+	size_t length;
+};
 
 /* Registers an invalid descriptor: EBADF comes from a driver with support, every other error from one without. */
 static int ask_dmabuf(const struct verbs_library *library, struct ibv_pd *pd)
@@ -88,17 +108,72 @@ static void ask_data_direct(const struct verbs_library *library, struct ibv_devi
 	library->ibv_close_device(context);
 }
 
-/* Tells the number of devices, and asks each. */
-static void ask_devices(const struct verbs_library *library,
-			void (*ask)(const struct verbs_library *library, struct ibv_device *device, FILE *to), FILE *to)
+static void run_question(struct rdma_call *call)
 {
-	int count = 0;
-	struct ibv_device **devices = library->ibv_get_device_list(&count);
+	struct question *question = pl_container_of(call, struct question, call);
+	FILE *to = open_memstream(&question->text, &question->length);
 
+	if (!to)
+		return;
+	question->ask(question->library, question->device, to);
+	fclose(to);
+}
+
+static void drop_question(struct rdma_call *call)
+{
+	struct question *question = pl_container_of(call, struct question, call);
+
+	free(question->text);
+	free(question);
+}
+
+/* Returns NULL without memory. */
+static struct question *ask_driver(const struct verbs_library *library, struct ibv_device *device, ask_function ask)
+{
+	struct question *question = calloc(1, sizeof(*question));
+
+	if (!question)
+		return NULL;
+	question->call.run = run_question;
+	question->call.drop = drop_question;
+	question->library = library;
+	question->device = device;
+	question->ask = ask;
+	rdma_call_start(&question->call);
+	return question;
+}
+
+/* Writes the answer, or that there is none. Returns false then: the driver may still use the device. */
+static bool tell_answer(struct question *question, FILE *to)
+{
+	const bool answered = rdma_call_await(&question->call, question->call.since + ANSWER_TIME);
+
+	if (answered && question->text)
+		fputs(question->text, to);
+	else if (!answered)
+		fprintf(to, "verbs.device.%s.open %d\n", question->library->ibv_get_device_name(question->device),
+			ETIMEDOUT);
+	rdma_call_leave(&question->call);
+	return answered;
+}
+
+/* Tells the number of devices, and asks each. */
+static void ask_devices(const struct verbs_library *library, ask_function ask, FILE *to)
+{
+	struct question *questions[DEVICES_MAX];
+	struct ibv_device **devices;
+	bool answered = true;
+	int count = 0;
+
+	devices = library->ibv_get_device_list(&count);
 	fprintf(to, "verbs.devices %d\n", devices ? count : -errno);
-	for (int i = 0; devices && i < count; i++)
-		ask(library, devices[i], to);
-	if (devices)
+	count = devices ? PL_MIN(count, DEVICES_MAX) : 0;
+	for (int i = 0; i < count; i++)
+		questions[i] = ask_driver(library, devices[i], ask);
+	for (int i = 0; i < count; i++)
+		if (questions[i])
+			answered &= tell_answer(questions[i], to);
+	if (devices && answered)
 		library->ibv_free_device_list(devices);
 }
 

@@ -29,8 +29,10 @@ static void judge_node(const struct pl_check_machine *machine, const struct chec
 	}
 	pl_check_note(result, PL_CHECK_FAIL, device->name, "%s%s: %s",
 		      *device->rdma->uverbs ? "/dev/infiniband/" : "it has no device node", device->rdma->uverbs,
-		      strerrordesc_np(error));
-	if (machine->container)
+		      error == ETIMEDOUT ? "the driver does not answer" : strerrordesc_np(error));
+	if (error == ETIMEDOUT)
+		pl_check_remedy(result, "dmesg | tail; reset the card, or load its driver again");
+	else if (machine->container)
 		pl_check_remedy(result, "docker run --device=/dev/infiniband --cap-add=IPC_LOCK ...; "
 					"Kubernetes: the RDMA device plugin");
 	else if (error == ENODEV || error == ENOENT)

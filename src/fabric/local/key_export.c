@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fabric/local/local.h"
+#include "memory/page_replace.h"
 
 /* Returns the length of the mapping of a region. */
 static uint64_t whole_pages(uint64_t length)
@@ -88,7 +89,8 @@ static void access_unmap(struct local_access *access)
 	access->pin = NULL;
 	if (!access->mapping)
 		return;
-	munmap(access->mapping, access->mapped);
+	if (!access->torn)
+		munmap(access->mapping, access->mapped);
 	access->mapping = NULL;
 	atomic_fetch_sub(&access->state->mappings, 1);
 }
@@ -118,8 +120,7 @@ static bool copies_have_left(const struct local_access *access)
 
 /*
  * Replaces the mapping by pages of this process. The owner gets its memory back. A hostile owner, which controls the
- * gate, may claim that no thread copies. A copying thread then uses these pages. The pages are mapped elsewhere first, and moved: a
- * mmap(2) with MAP_FIXED that fails may leave a hole, which other memory of the process gets. If there are none
+ * gate, may claim that no thread copies. A copying thread then uses these pages. If there are none
  * (vm.overcommit_memory, vm.max_map_count), the owner's memory stays until the remote region is released.
  */
 static void access_replace_mapping(struct local_access *access)
@@ -127,12 +128,12 @@ static void access_replace_mapping(struct local_access *access)
 	void *pages;
 
 	local_host_pin_release(access->pin);
-	if (!access->mapping)
+	if (!access->mapping || access->torn)
 		return;
 	pages = mmap(NULL, access->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (pages != MAP_FAILED &&
-	    mremap(pages, access->mapped, access->mapped, MREMAP_MAYMOVE | MREMAP_FIXED, access->mapping) == MAP_FAILED)
-		munmap(pages, access->mapped);
+	    pl_pages_replace(access->mapping, pages, access->mapped, 0, PROT_READ | PROT_WRITE) == PL_PAGES_TORN)
+		access->torn = true;
 }
 
 static void access_close_memory(struct local_access *access)
@@ -253,7 +254,7 @@ void *local_map(struct pl_endpoint *base, struct pl_remote *remote, size_t *leng
 
 	(void)base;
 	/* The pages of a revoked key may be those of this process already. */
-	if (!access || !access->mapping || atomic_load(&access->gate->open) != access->number)
+	if (!access || !access->mapping || access->torn || atomic_load(&access->gate->open) != access->number)
 		return NULL;
 	/* From no bytes of a shared mapping, the kernel makes a second one. Emulators refuse that. */
 	mapping = mremap(access->mapping, 0, access->mapped, MREMAP_MAYMOVE);

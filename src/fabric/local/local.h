@@ -134,6 +134,7 @@ struct local_access {
 	struct local_state *state;
 	void *mapping;
 	size_t mapped;
+	bool torn;           /* a part of `mapping` may belong to other memory of the process */
 	struct pl_list link; /* of a list in endpoint->accesses */
 	uint64_t key;
 };
@@ -348,7 +349,9 @@ struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64
 void *local_pending_take_mapping(struct local_endpoint *endpoint, uint64_t key, size_t size, bool write);
 /* Returns all descriptors of a key, which the caller then owns; NULL: not all arrived. */
 struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
-/* Maps a file that is sealed against shrinking and growing. Returns NULL for other files. */
+/* True for a memfd of this size without huge pages, sealed against shrinking and growing: no owner can let an access raise SIGBUS. */
+bool local_file_is_mappable(int fd, uint64_t size);
+/* Maps such a file. Returns NULL for other files. */
 void *local_map_sealed_file(int fd, uint64_t size, bool *writable);
 
 /* Handles the records that arrived. Home. */

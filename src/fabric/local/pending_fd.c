@@ -4,8 +4,10 @@
  * So their number is limited, and the oldest are closed first.
  */
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "fabric/local/local.h"
@@ -19,15 +21,28 @@
  */
 #define PENDING_BYTES_MAX (4ull << 40)
 
+/*
+ * The seals guard the size, not the pages: an owner that may write can punch holes. In a memfd of ordinary pages, a hole is a page of zeros
+ * at its next access. A memfd of huge pages gets none while their pool is empty, and the access raises SIGBUS. The library shares no huge
+ * pages of a pool, so nothing honest is refused.
+ */
+bool local_file_is_mappable(int fd, uint64_t size)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct statfs system;
+	struct stat status;
+
+	return seals >= 0 && (seals & SEALS) == SEALS && fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC &&
+	       fstat(fd, &status) == 0 && (uint64_t)status.st_size == size && size <= SIZE_MAX;
+}
+
 void *local_map_sealed_file(int fd, uint64_t size, bool *writable)
 {
-	int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
+	int flags = fcntl(fd, F_GETFL);
 	int populate = size <= POPULATE_MAX ? MAP_POPULATE : 0;
-	struct stat status;
 	void *mapping;
 
-	if (seals < 0 || (seals & SEALS) != SEALS || flags < 0 || fstat(fd, &status) < 0 ||
-	    (uint64_t)status.st_size != size || size > SIZE_MAX)
+	if (flags < 0 || !local_file_is_mappable(fd, size))
 		return NULL;
 	*writable = (flags & O_ACCMODE) == O_RDWR;
 	mapping =

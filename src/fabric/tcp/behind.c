@@ -14,6 +14,7 @@
  * - Its operation completes after its acknowledgement, and the receiver lists it before that. So whatever the program
  *   sends after the completion arrives later.
  */
+#include "fabric/tcp/finish.h"
 #include "fabric/tcp/landing.h"
 
 /* -- sender ---------------------------------------------------------------------------------------- */

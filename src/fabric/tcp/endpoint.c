@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "control/socket_io.h"
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/finish.h"
 
 static const char visibility[] =
 	"tcp: the receiving process copied the bytes to their memory before it acknowledged them";
@@ -32,8 +32,9 @@ static void lane_ended_run(struct pl_task *task)
 		pl_peer_lose(peer, &error);
 	} else {
 		/* A stopped lane does not read, because the other end takes no refusals: it ends by its own time limit. */
-		if (peer->loss.code == 0 && !peer->leaving && endpoint->lanes[0] && !endpoint->lanes[0]->stopped)
-			pl_socket_explain_silence(failure, &peer->loss);
+		if (peer->loss.code == 0 && !peer->leaving && endpoint->lanes[0] && !endpoint->lanes[0]->stopped &&
+		    pl_socket_is_silence(failure))
+			pl_socket_explain_silence(&peer->loss);
 		pl_peer_ending(peer);
 	}
 }
@@ -310,7 +311,9 @@ static bool tcp_send_last(struct pl_endpoint *base)
 	struct tcp_lane *lane = tcp_endpoint_of(base)->lanes[0];
 
 	tcp_lane_flush(lane);
-	return lane->state != TCP_LANE_UP || tcp_lane_has_sent_messages(lane);
+	if (lane->state == TCP_LANE_UP && !tcp_lane_has_sent_messages(lane))
+		return false;
+	return tcp_has_sent_finish(tcp_endpoint_of(base));
 }
 
 static void tcp_lane_request_sweep(struct tcp_lane *lane)

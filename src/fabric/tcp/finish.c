@@ -7,6 +7,7 @@
  *
  * FINISH makes the message received: the receive can be stopped no more (pl_fetch_decide()).
  */
+#include "fabric/tcp/finish.h"
 #include "fabric/tcp/operation_done.h"
 
 /* Most FINISH frames of a batch for the home engine. */
@@ -29,6 +30,10 @@ static void tcp_lane_queue_finish(struct tcp_lane *lane, struct pl_operation *fe
 
 	if (!piece)
 		return;
+	/* Before home sees the end of the receive, after which the program may close the peer. */
+	if (atomic_load(&lane->finish) == TCP_FINISH_SETTLED)
+		atomic_fetch_add(&lane->endpoint->finish_open, 1);
+	atomic_store(&lane->finish, TCP_FINISH_OPEN);
 	if (pl_fetch_decide(fetch, PL_FETCH_FINISHED))
 		tcp_lane_queue_piece(lane, piece);
 	else
@@ -43,6 +48,35 @@ void tcp_lane_end_fetch(struct tcp_lane *lane, struct pl_operation *fetch)
 	if (lane->engine != fetch->home && lane->endpoint->base.peer->finish_lanes && !atomic_load(&fetch->status))
 		tcp_lane_queue_finish(lane, fetch);
 	tcp_lane_operation_all_done(lane, fetch);
+}
+
+void tcp_lane_answer_finish(struct tcp_lane *lane)
+{
+	if (atomic_load(&lane->finish) != TCP_FINISH_ASKED)
+		return;
+	tcp_lane_flush(lane);
+	if (lane->state == TCP_LANE_UP && !tcp_lane_has_sent_messages(lane)) {
+		atomic_store(&lane->finish, TCP_FINISH_OPEN);
+	} else {
+		atomic_store(&lane->finish, TCP_FINISH_SETTLED);
+		atomic_fetch_sub(&lane->endpoint->finish_open, 1);
+	}
+}
+
+static void tcp_lane_ask_for_finish(struct tcp_lane *lane)
+{
+	unsigned open = TCP_FINISH_OPEN;
+
+	if (atomic_compare_exchange_strong(&lane->finish, &open, TCP_FINISH_ASKED))
+		tcp_lane_wake(lane);
+}
+
+bool tcp_has_sent_finish(struct tcp_endpoint *endpoint)
+{
+	if (!atomic_load(&endpoint->finish_open))
+		return true;
+	tcp_for_each_lane(endpoint, tcp_lane_ask_for_finish);
+	return false;
 }
 
 /* -- sender of the message -------------------------------------------------------------------------- */

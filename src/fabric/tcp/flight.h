@@ -6,7 +6,7 @@
  * measures its round trip, and a longer one allows as many bytes as it needs. Lanes to other hosts have no such limit.
  *
  * A lane of a long path requests more than its share, and holds no small frames back. The kernel has measured the path's round trip.
- * It sees none behind a proxy.
+ * It sees none behind a proxy: where engines do not poll, lanes measure their requests instead of writes (read_ahead.h).
  */
 #ifndef PL_TCP_FLIGHT_H
 #define PL_TCP_FLIGHT_H
@@ -19,7 +19,7 @@ struct tcp_flight {
 	uint32_t path;          /* bytes that one lane brings in a round trip of a long path; 0: the path is short */
 	bool full;              /* true if the lane left work in the list because of them, until it looks again */
 	uint32_t bytes;         /* in flight, without headers; 0 unless `limited` */
-	uint32_t sequence;      /* frame whose round trip is being measured */
+	uint32_t sequence;      /* frame, or cookie of the request, whose round trip is being measured */
 	unsigned trips;         /* measured since `shortest` was replaced */
 	uint64_t began;         /* time at which that frame was sent; 0: none is measured */
 	uint64_t shortest;      /* of the last round trips; 0: none was measured */
@@ -28,7 +28,10 @@ struct tcp_flight {
 
 /* Begins with no bytes. fd: the lane's socket. `limits`: the bytes count if it leads to this host. */
 void tcp_flight_start(struct tcp_flight *flight, int fd, bool limits);
-/* Count the payload of a WRITE that is sent, and of one that is acknowledged. Only for a limited flight. */
+/*
+ * Count the payload of a WRITE that is sent, and of one that is acknowledged, in a limited flight. With a length of 0 they only
+ * measure a round trip.
+ */
 void tcp_flight_add(struct tcp_flight *flight, uint32_t length, uint32_t sequence, struct pl_engine *engine);
 void tcp_flight_remove(struct tcp_flight *flight, uint32_t length, uint32_t sequence, struct pl_engine *engine);
 /* Returns the bytes to send and in flight from which on a lane with that share takes no further work. */

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "fabric/tcp/finish.h"
 #include "fabric/tcp/landing.h"
 
 /* Most reads of remaining bytes before a close. */
@@ -413,6 +414,7 @@ static void lane_run(struct pl_task *task)
 	if (lane->state == TCP_LANE_UP && !lane->stopped && pl_stream_pending(&lane->stream))
 		lane_receive_rest(lane);
 	tcp_lane_push(lane);
+	tcp_lane_answer_finish(lane);
 }
 
 /* Ends a lane of an abandoned endpoint. Nothing posts the other task after that. */

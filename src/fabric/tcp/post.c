@@ -128,6 +128,8 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct tcp_taken *taken
 	request->joint = taken->joint;
 	taken->joint = NULL;
 	tcp_lane_count_requested(lane, request->length);
+	if (tcp_lane_times_requests(lane))
+		tcp_flight_add(&lane->flight, 0, piece->frame.cookie, lane->engine);
 	atomic_fetch_add(&operation->pending, 1);
 	atomic_fetch_or(&operation->rails, 1u << lane->index);
 	tcp_lane_queue_piece(lane, piece);

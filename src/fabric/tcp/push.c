@@ -129,54 +129,11 @@ void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count)
 	}
 }
 
-static bool is_of_message(const struct tcp_piece *piece)
-{
-	return piece->frame.type == PL_FRAME_EAGER || piece->frame.type == PL_FRAME_RENDEZVOUS ||
-	       piece->frame.type == PL_FRAME_NOTIFY || piece->frame.type == PL_FRAME_FINISH;
-}
-
-/*
- * Returns the bytes of the frames behind the last message that were given to the stream; no message waits in `queue`. All counted
- * frames but those of WRITEs are messages, so the numbers of the WRITEs behind the last one are the last numbers.
- */
-static size_t tcp_lane_bytes_behind_messages(const struct tcp_lane *lane)
-{
-	uint32_t last = lane->sequence;
-	size_t bytes = 0;
-
-	pl_list_for_each(at, &lane->queue) {
-		const struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
-
-		bytes += piece->sent;
-		last -= piece->frame.type == PL_FRAME_WRITE && piece->header_final;
-	}
-	for (const struct pl_list *at = lane->unacked.prev; at != &lane->unacked; at = at->prev) {
-		const struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
-
-		if (piece->sequence != last || last + 1 == lane->finish_next)
-			break;
-		bytes += tcp_piece_size(piece);
-		last--;
-	}
-	return bytes;
-}
-
 bool tcp_lane_has_sent_messages(const struct tcp_lane *lane)
 {
-	uint32_t unacked = lane->sequence - lane->acked;
-	/* A FINISH has no number. It has arrived once the other end acknowledges a frame behind it. */
-	bool finish_unacked = (int32_t)(lane->acked - lane->finish_next) < 0;
-
-	/* The counted frames without WRITEs. These, and answers, may never end, and their bytes may stay in the socket. */
-	pl_list_for_each(at, &lane->queue) {
-		const struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
-
-		if (is_of_message(piece))
+	/* WRITEs and answers may never end. Their bytes behind the last message may stay in the socket. */
+	pl_list_for_each(at, &lane->queue)
+		if (tcp_piece_is_of_message(pl_list_entry(at, struct tcp_piece, link)))
 			return false;
-		unacked -= piece->frame.type == PL_FRAME_WRITE && piece->header_final;
-	}
-	pl_list_for_each(at, &lane->unacked)
-		unacked--;
-	return (!unacked && !finish_unacked) ||
-	       pl_stream_is_acknowledged(&lane->stream, tcp_lane_bytes_behind_messages(lane));
+	return !lane->message_end || pl_stream_is_acknowledged(&lane->stream, lane->message_end);
 }

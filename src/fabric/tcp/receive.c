@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reception of frames. Many small frames are read at once into the engine's scratch buffer and handled there. The
- * payload of a bulk frame is read straight to its destination; the same system call reads the next header, so a series
- * of bulk frames is not copied.
+ * Reception of frames. Many small frames are read at once into the engine's scratch buffer and handled there. The payload of a
+ * bulk frame is read straight to its destination; the same system call reads the next header, so a series of these is not copied.
  */
 #include "base/ordered_copy.h"
+#include "fabric/tcp/finish.h"
 #include "fabric/tcp/landing.h"
 
 /*

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Requests that wait for an answer. A cookie holds the request's index and generation. */
+#include "fabric/tcp/finish.h"
 #include "fabric/tcp/landing.h"
 #include "fabric/tcp/operation_done.h"
 #include "fabric/tcp/read_ahead.h"
+
+static uint32_t request_cookie(const struct tcp_lane *lane, const struct tcp_request *request)
+{
+	return (uint32_t)request->generation << 16 | (uint32_t)(request - lane->requests);
+}
 
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
 {
@@ -21,7 +27,7 @@ struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
 		lane->next_request = index + 1;
 		lane->request_count++;
 		*request = (struct tcp_request){ .used = true, .generation = (uint16_t)(request->generation + 1) };
-		*cookie = (uint32_t)request->generation << 16 | index;
+		*cookie = request_cookie(lane, request);
 		return request;
 	}
 	return NULL;
@@ -69,6 +75,8 @@ void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 	lane->requests_sent--;
 	lane->answered++;
 	tcp_lane_count_requested(lane, -(int64_t)request->length);
+	if (tcp_lane_times_requests(lane))
+		tcp_flight_remove(&lane->flight, 0, request_cookie(lane, request), lane->engine);
 	if (operation && request->fetch)
 		tcp_lane_end_fetch(lane, operation);
 	else if (operation)

@@ -154,6 +154,7 @@ struct tcp_lane {
 	bool read_short;     /* true if the last read found fewer bytes than it asked for */
 	atomic_bool joining; /* acceptor: true until the task has taken `accepted` */
 	atomic_uint sweep;   /* requested by another engine */
+	atomic_uint finish;  /* enum tcp_finish_state (finish.h) */
 	unsigned head_have;
 	uint32_t remaining;
 	uint32_t queued;        /* unsent bytes of `queue` */
@@ -162,12 +163,13 @@ struct tcp_lane {
 	struct pl_list unacked; /* WRITE pieces */
 	struct pl_list spare;   /* pieces for reuse, the last used first */
 	uint8_t *carry;         /* incomplete small frame */
-	uint32_t sequence, finish_next; /* counted frames sent; number of the first one behind the last FINISH, or 0 */
+	uint32_t sequence;      /* counted frames sent */
 	uint32_t acked;         /* counted frames that the peer acknowledged */
 	uint32_t awaited;       /* those up to the last one whose acknowledgement the lane waits for, or `acked` */
 	uint32_t received;      /* counted frames received */
 	uint32_t placed, placed_told; /* counted frames placed, and those that the peer knows of */
 	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
+	uint64_t message_end;   /* position in the stream behind the last message that was sent; 0: none was */
 	unsigned spare_count, slots; /* pieces of `spare`; slots used by pieces */
 	uint32_t staging; /* bytes of `waiting` and `copying` */
 	unsigned request_count, requests_sent; /* requests; those whose frames are sent and not answered */
@@ -229,6 +231,7 @@ struct tcp_endpoint {
 	/* Large messages sent and not finished; batches of `finished`, and those that lanes are filling. */
 	atomic_ullong rendezvous;
 	atomic_uint finished_count;
+	atomic_uint finish_open; /* lanes that are not TCP_FINISH_SETTLED */
 	struct pl_task finished_task;
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
@@ -402,7 +405,12 @@ void tcp_lane_batch_ended(struct pl_batch_end *end);
 /* Acknowledges placed frames whose acknowledgement was not sent. */
 void tcp_lane_ack(struct tcp_lane *lane);
 void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
-/* Lane 0: true if the other end's host has all frames of messages that were queued. */
+static inline bool tcp_piece_is_of_message(const struct tcp_piece *piece)
+{
+	return piece->frame.type == PL_FRAME_EAGER || piece->frame.type == PL_FRAME_RENDEZVOUS ||
+	       piece->frame.type == PL_FRAME_NOTIFY || piece->frame.type == PL_FRAME_FINISH;
+}
+/* True if the other end's host has all frames of messages that were queued. */
 bool tcp_lane_has_sent_messages(const struct tcp_lane *lane);
 
 /* behind.c: notifications behind their data */
@@ -423,22 +431,11 @@ int tcp_notification_arrived(struct tcp_lane *lane, const struct pl_frame *frame
 void tcp_init_held(struct tcp_endpoint *endpoint);
 void tcp_free_held(struct tcp_endpoint *endpoint);
 
-/*
- * finish.c: FINISH over the lane that received the last bytes of a large message. Home, which every message passes, has less to do,
- * and READs leave in the same system call.
- */
-/* Ends a pending count of the fetch of a large message, whose request was answered. */
-void tcp_lane_end_fetch(struct tcp_lane *lane, struct pl_operation *fetch);
-/* Handles FINISH of a lane other than 0. Returns 0 or a negative errno. */
-int tcp_finish_arrived(struct tcp_lane *lane, const struct pl_frame *frame);
-/* Gives the ends that arrived to the home engine. */
-void tcp_lane_hand_finished(struct tcp_lane *lane);
-/* Counts the end of a large send. Returns false if none is under way. */
-bool tcp_count_finish(struct tcp_endpoint *endpoint);
-void tcp_init_finished(struct tcp_endpoint *endpoint);
-void tcp_free_finished(struct tcp_endpoint *endpoint);
-
 /* refusal.c: refusals of WRITEs */
+static inline bool tcp_piece_refuses_write(const struct tcp_piece *piece)
+{
+	return piece->frame.type == PL_FRAME_FAIL && piece->frame.flags == PL_FRAME_WRITE;
+}
 /* Queues a refusal behind other refusals, before all pieces whose header is not final. */
 void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
 /*

@@ -76,11 +76,6 @@ void tcp_lane_queue_piece(struct tcp_lane *lane, struct tcp_piece *piece)
 	lane->queued += tcp_piece_size(piece);
 }
 
-static bool refuses_write(const struct tcp_piece *piece)
-{
-	return piece->frame.type == PL_FRAME_FAIL && piece->frame.flags == PL_FRAME_WRITE;
-}
-
 /* -- after sending ------------------------------------------------------------------------------ */
 
 /*
@@ -121,7 +116,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		break;
 	case PL_FRAME_VALUE:
 	case PL_FRAME_FAIL:
-		if (refuses_write(piece))
+		if (tcp_piece_refuses_write(piece))
 			tcp_lane_refusal_sent(lane);
 		else
 			lane->serving--;
@@ -174,15 +169,11 @@ PL_ALWAYS_INLINE void piece_finalize_header(struct tcp_lane *lane, struct tcp_pi
 		return;
 	piece->header_final = true;
 	/* A refusal acknowledges its own WRITE. An earlier acknowledgement would report the WRITE as placed. */
-	piece->frame.ack = refuses_write(piece) ? piece->frame.cookie : lane->placed;
+	piece->frame.ack = tcp_piece_refuses_write(piece) ? piece->frame.cookie : lane->placed;
 	lane->placed_told = piece->frame.ack;
 	lane->unacked_bytes = 0;
-	if (!tcp_frame_is_counted(piece->frame.type)) {
-		/* The frames behind it, which the same system call may send, have no numbers yet. */
-		if (piece->frame.type == PL_FRAME_FINISH)
-			lane->finish_next = lane->sequence + 1;
+	if (!tcp_frame_is_counted(piece->frame.type))
 		return;
-	}
 	piece->sequence = ++lane->sequence;
 	/* An engine that polls sends large messages at the end of each batch, and waits for no acknowledgement before the next one. */
 	if (piece->frame.type != PL_FRAME_RENDEZVOUS || !lane->engine->poll_time)
@@ -264,6 +255,8 @@ static bool gather_add_piece(struct tcp_lane *lane, struct gather *gather, struc
 
 static void advance_sent_pieces(struct tcp_lane *lane, size_t sent)
 {
+	size_t behind = SIZE_MAX; /* bytes of the write behind its last message */
+
 	while (sent) {
 		struct tcp_piece *piece = pl_list_first(&lane->queue, struct tcp_piece, link);
 		uint32_t count = (uint32_t)PL_MIN(sent, (size_t)(tcp_piece_size(piece) - piece->sent));
@@ -271,9 +264,14 @@ static void advance_sent_pieces(struct tcp_lane *lane, size_t sent)
 		piece->sent += count;
 		lane->queued -= count;
 		sent -= count;
-		if (piece->sent == tcp_piece_size(piece))
-			piece_sent(lane, piece);
+		if (piece->sent != tcp_piece_size(piece))
+			break;
+		if (tcp_piece_is_of_message(piece))
+			behind = sent;
+		piece_sent(lane, piece);
 	}
+	if (behind != SIZE_MAX)
+		lane->message_end = pl_stream_position(&lane->stream, behind);
 }
 
 /* Fails the first piece, whose memory cannot be read: a truncated file, or a removed mapping. */

@@ -35,6 +35,8 @@
 #define VERBS_HINT_DEVICE \
 	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
 	"see what there is with: rdma link"
+/* Time after which the end of a context gives up a driver that does not answer. */
+#define VERBS_SILENCE (10 * PL_NS_PER_S)
 #define VERBS_HINT_MEMORY "raise the limit of locked memory, ulimit -l, or those of the cgroup, rdma.max"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
@@ -42,6 +44,7 @@
 #define VERBS_LOST_PATHS 64
 
 struct verbs_endpoint;
+struct verbs_listing;
 struct verbs_rail;
 
 /* Failed call: a negative errno, and its name in static storage. */
@@ -69,6 +72,7 @@ struct verbs_device {
 	struct ibv_pd *loop_pd;            /* of loopback queue pairs; NULL: none */
 	struct pl_list loop_registrations; /* grant_lock */
 	atomic_bool gone;                  /* the device was removed: no new users, and existing ones end */
+	atomic_bool silent;                /* its driver did not answer at the end: its objects stay */
 	unsigned queues;                   /* open queues; state->lock */
 	atomic_uint users;                 /* calls that threads make without the lock: the device stays open */
 	struct pl_list registrations;      /* grant_lock */
@@ -162,6 +166,7 @@ enum verbs_obstacle {
 	VERBS_NO_GID,
 	VERBS_NO_PKEY,
 	VERBS_LIMITED_PKEY,
+	VERBS_SILENT,
 };
 
 struct verbs_obstacle_met {
@@ -214,6 +219,7 @@ struct verbs_buffer_pool {
 	unsigned count;
 	uint8_t *slab; /* aligned to pages, in `room` */
 	void *room;
+	struct verbs_device *device;
 	struct ibv_mr *mr;
 	struct pl_list free;
 	unsigned taken;
@@ -286,7 +292,11 @@ struct verbs_state {
 		atomic_bool busy;
 		atomic_bool late; /* the first look takes longer than its limit */
 	} port_look;                                  /* look at the ports, by a helper thread */
-	char looking_at[IBV_SYSFS_NAME_MAX];          /* device of the last look, or of the present one; lock */
+	uint64_t silence;                             /* VERBS_SILENCE; tests have another one */
+	atomic_bool ending;                           /* the context closes: looks do not wait for drivers any more */
+	struct verbs_listing *listing;       /* list that the library has not returned; NULL: none. look_lock */
+	struct pl_list probes;               /* of devices whose drivers have not answered; look_lock */
+	char silent[IBV_SYSFS_NAME_MAX + 4]; /* the first of them; empty: none is known. lock */
 	struct verbs_obstacle_met obstacle;           /* found by the last look; lock */
 	struct verbs_helpers connectors, registrars;  /* for calls that wait for the network or a reset, or for pages */
 	struct verbs_waiters waiters[PL_ENGINES_MAX]; /* of each engine */
@@ -315,61 +325,24 @@ struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *de
 void verbs_cq_shut(struct verbs_cq *queue);
 void verbs_state_close(struct pl_context *context, void *state);
 
+/* object_end.c */
+/* Kinds of a device's objects. */
+enum verbs_object { VERBS_QP, VERBS_MW, VERBS_MR, VERBS_SRQ, VERBS_CQ, VERBS_CHANNEL, VERBS_PD, VERBS_CONTEXT };
+/*
+ * Ends an object. Returns 0 or a negative errno. While the context closes, the first call of the device that does not return
+ * within state->silence gives up the device: -ETIMEDOUT, then and for each further object.
+ */
+int verbs_object_end(struct verbs_device *device, enum verbs_object kind, void *object);
+/* Gives up a device whose driver does not answer: makes no further calls for it. */
+void verbs_device_give_up(struct verbs_device *device);
+
 /* device.c */
-/* Opens a device, which the caller adds to the state. Returns NULL and sets *code. */
-struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_device *of, int *code);
 /* Notes the name under which a look found the device. Without memory the last name stays. The caller holds look_lock. */
 void verbs_device_rename(struct verbs_device *device, const char *name);
 /* True if a device that the library lists is the one that is open, whatever its name is now. */
 bool verbs_device_is(const struct verbs_device *device, const struct ibv_device *of);
 /* Closes what is left of a device, and frees it. */
 void verbs_device_free(struct verbs_device *device);
-
-/* port_look.c: looks at ports, by helper threads */
-void verbs_ports_open(struct verbs_state *state);
-/*
- * Looks at devices and ports, if the last look is old. The caller waits at most 50 ms, or for the first look 10 s and a quarter of
- * the context's connect_timeout and of the time that is left until `until` (UINT64_MAX: no end). Any thread, no lock of the state.
- */
-void verbs_ports_look(struct verbs_state *state, uint64_t until);
-/* Looks at devices and ports, however old the last look is. Returns true if all ports have a device. */
-bool verbs_ports_look_now(struct verbs_state *state);
-/* True if the last look is too old for a connection, or a device reported a change since. */
-bool verbs_ports_are_old(const struct verbs_state *state);
-/* Fails because no look has ended in time. The caller holds the lock. */
-int verbs_look_fail(const struct verbs_state *state, struct pl_error *error);
-
-/* port.c: ports of the devices, and their addresses */
-/* Looks at devices and ports, and opens new devices. Returns true if all ports have a device. The caller holds look_lock. */
-bool verbs_ports_read(struct verbs_state *state);
-/* Makes ports of removed devices inactive. Returns true if there are none. The caller holds the lock. */
-bool verbs_ports_leave(struct verbs_state *state);
-/*
- * Returns the port's GID of that address, else the best one of the same kind (IPv4, IPv6, link-local), else of the same
- * family; NULL: none. The caller holds the lock.
- */
-const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted);
-/*
- * Returns the GID to offer to the other end: that of the control connection's own address, else the best one; NULL: none.
- * The caller holds the lock.
- */
-const struct verbs_gid *verbs_port_offer(const struct verbs_port *port, const union ibv_gid *control);
-void verbs_ports_close(struct verbs_state *state);
-
-/* port_options.c */
-/*
- * Finds the port's P_Key, and sets `excluded`. Called after the port's GIDs are read, with the lock held. Returns the
- * reason, or VERBS_NO_OBSTACLE.
- */
-enum verbs_obstacle verbs_port_apply_options(struct verbs_port *port, const struct ibv_port_attr *attributes);
-/* Fails with the reason that a port is excluded; the last look found it. */
-int verbs_exclusion_fail(const struct verbs_state *state, struct pl_error *error);
-
-/* port_width.c */
-/* Returns true if one queue pair does not fill the port. */
-bool verbs_port_is_wide(const struct verbs_port *port, const struct ibv_port_attr *attributes);
-/* Returns the members of a bond that carry packets; 0: no bond. net: folder of the interfaces, /sys/class/net. */
-unsigned verbs_bond_members(const char *net, const char *interface);
 
 /* connector.c */
 /*
@@ -392,10 +365,11 @@ int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 uint8_t verbs_rails_between(struct verbs_endpoint *endpoint, uint16_t near, uint16_t far);
 
 /* buffer_pool.c */
-int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,
-			   const struct verbs_device *device, unsigned count, size_t size);
+int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state, struct verbs_device *device,
+			   unsigned count, size_t size);
 /* The device does not know the buffers any more; they stay allocated. */
-void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, const struct verbs_state *state);
+void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool);
+/* Frees the buffers, except those that a silent device may know. */
 void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, const struct verbs_state *state);
 /* Returns NULL if all buffers are in use. */
 static inline struct verbs_buffer *verbs_buffer_pool_take(struct verbs_buffer_pool *pool)

@@ -24,6 +24,7 @@
 #define PL_VERBS_H
 
 #include "fabric/verbs/endpoint.h"
+#include "fabric/verbs/link/look.h"
 #include "fabric/verbs/memory/mr.h"
 #include "fabric/verbs/rail.h"
 #include "fabric/verbs/state.h"

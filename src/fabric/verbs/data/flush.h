@@ -64,6 +64,6 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion);
 void verbs_loopbacks_close(struct verbs_cq *queue);
 /* Removes all loopback queue pairs of a device that goes away. grant_lock is held. */
-void verbs_loopbacks_end(const struct verbs_library *library, struct verbs_device *device);
+void verbs_loopbacks_end(struct verbs_device *device);
 
 #endif

@@ -37,7 +37,7 @@ struct read {
 struct registration {
 	struct pl_registration base; /* device: holds the loopback protection domain */
 	struct pl_list device_link;
-	const struct verbs_library *library;
+	struct verbs_device *device;
 	const struct pl_allocator *allocator;
 	struct ibv_mr *mr; /* NULL: the device is gone */
 };
@@ -47,23 +47,23 @@ static void release_loopback_mr(struct pl_registration *base)
 	struct registration *registration = pl_container_of(base, struct registration, base);
 
 	if (registration->mr)
-		registration->library->ibv_dereg_mr(registration->mr);
+		verbs_object_end(registration->device, VERBS_MR, registration->mr);
 	pl_list_remove(&registration->device_link);
 	pl_free(registration->allocator, registration);
 }
 
-void verbs_loopbacks_end(const struct verbs_library *library, struct verbs_device *device)
+void verbs_loopbacks_end(struct verbs_device *device)
 {
 	while (!pl_list_empty(&device->loop_registrations)) {
 		struct registration *registration =
 			pl_list_first(&device->loop_registrations, struct registration, device_link);
 
 		pl_list_remove(&registration->device_link);
-		library->ibv_dereg_mr(registration->mr);
+		verbs_object_end(device, VERBS_MR, registration->mr);
 		registration->mr = NULL;
 	}
 	if (device->loop_pd)
-		library->ibv_dealloc_pd(device->loop_pd);
+		verbs_object_end(device, VERBS_PD, device->loop_pd);
 	device->loop_pd = NULL;
 }
 
@@ -89,14 +89,14 @@ static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_devi
 	rc = verbs_reg_memory(&domain, &range, IBV_ACCESS_REMOTE_READ, false, mr, &reason);
 	registration = rc == 0 ? pl_alloc(allocator, sizeof(*registration)) : NULL;
 	if (rc == 0 && !registration) {
-		state->library->ibv_dereg_mr(*mr);
+		verbs_object_end(device, VERBS_MR, *mr);
 		rc = -ENOMEM;
 	}
 	if (rc < 0)
 		return rc;
 	*registration = (struct registration){
 		.base = { .device = &device->loop_pd, .release = release_loopback_mr },
-		.library = state->library,
+		.device = device,
 		.allocator = allocator,
 		.mr = *mr,
 	};
@@ -107,10 +107,10 @@ static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_devi
 
 /* -- the queue pair -------------------------------------------------------------------------------- */
 
-static void drop_pair(const struct verbs_library *library, struct verbs_loopback *loop)
+static void drop_pair(const struct verbs_cq *queue, struct verbs_loopback *loop)
 {
 	if (loop->qp)
-		library->ibv_destroy_qp(loop->qp);
+		verbs_object_end(queue->device, VERBS_QP, loop->qp);
 	loop->qp = NULL;
 	loop->broken = false;
 }
@@ -133,19 +133,19 @@ static int make_pair(struct verbs_cq *queue, struct verbs_loopback *loop)
 	if (rc == 0)
 		rc = rdma_loopback_qp_connect(library, loop->qp, &loop->path, IBV_ACCESS_REMOTE_READ, &what);
 	if (rc < 0)
-		drop_pair(library, loop);
+		drop_pair(queue, loop);
 	return rc;
 }
 
 static void loop_free(struct verbs_cq *queue, struct verbs_loopback *loop)
 {
-	const struct verbs_library *library = queue->state->library;
-
 	pl_list_remove(&loop->link);
-	drop_pair(library, loop);
+	drop_pair(queue, loop);
 	if (loop->mr)
-		library->ibv_dereg_mr(loop->mr);
-	pl_free(&queue->state->context->allocator, loop);
+		verbs_object_end(queue->device, VERBS_MR, loop->mr);
+	/* The card may still write into it. */
+	if (!atomic_load(&queue->device->silent))
+		pl_free(&queue->state->context->allocator, loop);
 }
 
 /* True if the rail was connected last over the path of the loopback queue pair. */
@@ -359,7 +359,7 @@ void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion
 	queue->loop_posted--;
 	loop->broken |= failed;
 	if (loop->broken && !loop->posted)
-		drop_pair(queue->state->library, loop);
+		drop_pair(queue, loop);
 	read_done(read, failed);
 	pump_loops(queue);
 }

@@ -5,70 +5,42 @@
 
 #include "fabric/verbs/verbs.h"
 
-static uint32_t message_max_of(const struct verbs_library *library, struct ibv_context *verbs,
-			       const struct ibv_device_attr *attributes)
-{
-	uint32_t least = UINT32_MAX;
-	struct ibv_port_attr port;
-
-	for (unsigned i = 1; i <= attributes->phys_port_cnt; i++)
-		if (!verbs_query_port(library, verbs, (uint8_t)i, &port) && port.max_msg_sz)
-			least = PL_MIN(least, port.max_msg_sz);
-	return least;
-}
-
-/* Makes the objects that all connections of the device share. Returns 0 or a negative errno. */
-static int fill_device(struct verbs_device *device)
-{
-	const struct verbs_library *library = device->state->library;
-	int rc = verbs_result(library->ibv_query_device(device->verbs, &device->attributes));
-
-	if (rc < 0)
-		return rc;
-	if (fcntl(device->verbs->async_fd, F_SETFL, O_NONBLOCK) < 0)
-		return -errno;
-	device->pd = library->ibv_alloc_pd(device->verbs);
-	rc = verbs_made(device->pd);
-	if (rc < 0)
-		return rc;
-	device->shared = verbs_mr_shared_open(device->state);
-	if (!device->shared)
-		return -ENOMEM;
-	device->far_addresses = verbs_serves_far_addresses(&device->attributes);
-	device->names_oldest = verbs_names_oldest(&device->attributes);
-	atomic_init(&device->windows, device->attributes.device_cap_flags &
-					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
-	atomic_init(&device->window_max, VERBS_WINDOW_MAX);
-	device->loop_pd = library->ibv_alloc_pd(device->verbs);
-	if (rdma_data_direct_path(library, device->verbs, device->data_direct_path) < 0)
-		device->data_direct_path[0] = '\0';
-	device->message_max = message_max_of(library, device->verbs, &device->attributes);
-	return 0;
-}
-
-struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_device *of, int *code)
+struct verbs_device *verbs_device_make(struct verbs_state *state, struct verbs_probe *probe, int *code)
 {
 	struct verbs_device *device = pl_zalloc(&state->context->allocator, sizeof(*device));
+	struct verbs_opened *opened = &probe->opened;
 
 	*code = -ENOMEM;
 	if (!device)
 		return NULL;
+	device->shared = verbs_mr_shared_open(state);
+	if (!device->shared || fcntl(opened->verbs->async_fd, F_SETFL, O_NONBLOCK) < 0) {
+		*code = device->shared ? -errno : -ENOMEM;
+		pl_registration_cache_close(device->shared);
+		pl_free(&state->context->allocator, device);
+		return NULL;
+	}
 	device->state = state;
 	device->async.fd = -1;
 	pl_list_init(&device->link);
 	pl_list_init(&device->loop_registrations);
 	pl_list_init(&device->registrations);
 	pl_list_init(&device->stuck_registrations);
-	snprintf(device->name, sizeof(device->name), "%s", state->library->ibv_get_device_name(of));
-	device->verbs = state->library->ibv_open_device(of);
-	*code = verbs_made(device->verbs);
-	device->entry = verbs_device_entry(of);
-	if (*code == 0)
-		*code = fill_device(device);
-	if (*code < 0) {
-		verbs_device_free(device);
-		return NULL;
-	}
+	snprintf(device->name, sizeof(device->name), "%s", probe->name);
+	device->entry = verbs_device_entry(probe->of);
+	device->verbs = opened->verbs;
+	device->pd = opened->pd;
+	device->loop_pd = opened->loop_pd;
+	device->attributes = opened->attributes;
+	device->message_max = opened->message_max;
+	memcpy(device->data_direct_path, opened->data_direct_path, sizeof(device->data_direct_path));
+	opened->verbs = NULL;
+	opened->pd = opened->loop_pd = NULL;
+	device->far_addresses = verbs_serves_far_addresses(&device->attributes);
+	device->names_oldest = verbs_names_oldest(&device->attributes);
+	atomic_init(&device->windows, device->attributes.device_cap_flags &
+					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
+	atomic_init(&device->window_max, VERBS_WINDOW_MAX);
 	return device;
 }
 
@@ -95,8 +67,6 @@ bool verbs_device_is(const struct verbs_device *device, const struct ibv_device 
 
 void verbs_device_free(struct verbs_device *device)
 {
-	const struct verbs_library *library = device->state->library;
-
 	for (struct verbs_name *name = atomic_load(&device->renamed), *before; name; name = before) {
 		before = name->before;
 		pl_free(&device->state->context->allocator, name);
@@ -105,10 +75,10 @@ void verbs_device_free(struct verbs_device *device)
 	pl_registration_cache_close(device->shared);
 	verbs_stuck_mrs_end(device);
 	if (device->loop_pd)
-		library->ibv_dealloc_pd(device->loop_pd);
+		verbs_object_end(device, VERBS_PD, device->loop_pd);
 	if (device->pd)
-		library->ibv_dealloc_pd(device->pd);
+		verbs_object_end(device, VERBS_PD, device->pd);
 	if (device->verbs)
-		library->ibv_close_device(device->verbs);
+		verbs_object_end(device, VERBS_CONTEXT, device->verbs);
 	pl_free(&device->state->context->allocator, device);
 }

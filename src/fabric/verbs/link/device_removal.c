@@ -28,12 +28,12 @@ static void let_go(struct verbs_state *state, struct verbs_device *device)
 		return;
 	}
 	verbs_mrs_end(device);
-	verbs_loopbacks_end(state->library, device);
+	verbs_loopbacks_end(device);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	verbs_async_close(device);
-	state->library->ibv_dealloc_pd(device->pd);
+	verbs_object_end(device, VERBS_PD, device->pd);
 	device->pd = NULL;
-	state->library->ibv_close_device(device->verbs);
+	verbs_object_end(device, VERBS_CONTEXT, device->verbs);
 	device->verbs = NULL;
 }
 
@@ -185,7 +185,8 @@ void verbs_device_leave(struct verbs_device *device)
 
 void verbs_device_lost(struct verbs_state *state, struct verbs_device *device)
 {
-	if (atomic_exchange(&device->gone, true))
+	/* A device that was given up makes no further calls, and none looks for it again. */
+	if (atomic_load(&device->silent) || atomic_exchange(&device->gone, true))
 		return;
 	verbs_async_tell(state, device, NULL, 0);
 	pl_engine_post(first_engine(state), &state->tend_task);

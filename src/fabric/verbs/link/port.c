@@ -3,20 +3,14 @@
  * Ports of the devices that the program allows, and their GIDs. A GID is the address of a port: on Ethernet an IP
  * address of its interface, on InfiniBand the subnet's prefix and the port's number. A port that routers reach has
  * a second GID there, which is the best.
- *
- * A look at the ports opens new devices, and reads again what connections need to know.
  */
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
 
 #define SUBNET_PREFIX 64
-/* Entries of InfiniBand's table: the port's GID, and behind it that of a fabric with routers. */
-#define SUBNET_GIDS 2
 /* Ranks of IPv4 and other addresses that are alike otherwise differ by less. */
 #define RANK_STEP 2
 
@@ -82,18 +76,15 @@ static void keep_gid(struct verbs_port *port, const struct verbs_gid *gid)
 	port->gid_count++;
 }
 
-static void read_gids(const struct verbs_library *library, struct verbs_port *port, int table,
-		      const struct ifaddrs *interfaces)
+static void keep_gids(struct verbs_port *port, const struct verbs_port_seen *seen, const struct ifaddrs *interfaces)
 {
-	struct verbs_gid_entry entries[VERBS_GID_TABLE_MAX];
 	unsigned wanted = port->device->state->context->options.gid_index;
 	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
-	unsigned count = verbs_gids_read(library, port->device->verbs, port->number,
-					 ethernet || wanted ? table : PL_MIN(table, SUBNET_GIDS), entries);
 
 	port->gid_count = 0;
-	for (unsigned i = 0; i < count; i++) {
-		struct verbs_gid gid = { .gid = entries[i].gid, .index = entries[i].index, .prefix = SUBNET_PREFIX };
+	for (unsigned i = 0; i < seen->gid_count; i++) {
+		const struct verbs_gid_entry *entry = &seen->gids[i];
+		struct verbs_gid gid = { .gid = entry->gid, .index = entry->index, .prefix = SUBNET_PREFIX };
 
 		if (wanted && PL_GID_INDEX(gid.index) != wanted)
 			continue;
@@ -102,7 +93,7 @@ static void read_gids(const struct verbs_library *library, struct verbs_port *po
 		if (!ethernet && !wanted && gid.index && !gid.rank)
 			continue;
 		if (ethernet)
-			judge_gid(interfaces, entries[i].second_version, &gid);
+			judge_gid(interfaces, entry->second_version, &gid);
 		keep_gid(port, &gid);
 	}
 }
@@ -154,8 +145,7 @@ const struct verbs_gid *verbs_port_offer(const struct verbs_port *port, const un
 
 /* -- ports ---------------------------------------------------------------------------------------- */
 
-/* True if the program allows a device's port (0: any): it named no devices, this device, or "device:port". */
-static bool is_allowed(const struct verbs_state *state, const char *device, unsigned port)
+bool verbs_port_is_allowed(const struct verbs_state *state, const char *device, unsigned port)
 {
 	const char *at = state->context->devices;
 	size_t length = strlen(device);
@@ -260,25 +250,8 @@ static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
 	return port;
 }
 
-/* Look at the devices and their ports. It calls the driver, which may take long, without the state's lock. */
-struct look {
-	struct verbs_state *state;
-	const struct ifaddrs *interfaces;
-	struct verbs_obstacle_met obstacle;
-};
-
-static void meet_obstacle(struct look *look, enum verbs_obstacle kind, int code, const char *device)
-{
-	/* Of devices with the same obstacle, the first is reported. */
-	if (kind <= look->obstacle.kind)
-		return;
-	look->obstacle.kind = kind;
-	look->obstacle.code = code;
-	snprintf(look->obstacle.device, sizeof(look->obstacle.device), "%s", device);
-}
-
-/* Writes what a look has seen of a port. */
-static void update_port(const struct verbs_port *seen)
+/* Writes the present state of a port. */
+static void write_port(const struct verbs_port *seen)
 {
 	struct verbs_state *state = seen->device->state;
 	struct verbs_port *port;
@@ -300,103 +273,22 @@ static void update_port(const struct verbs_port *seen)
 	pthread_mutex_unlock(&state->lock);
 }
 
-static void look_at_port(struct look *look, struct verbs_device *device, uint8_t number)
+enum verbs_obstacle verbs_port_update(struct verbs_device *device, uint8_t number, const struct verbs_port_seen *seen,
+				      const struct ifaddrs *interfaces)
 {
-	const struct verbs_library *library = look->state->library;
-	struct verbs_port seen = { .device = device, .number = number };
-	struct ibv_port_attr attributes;
+	struct verbs_port port = {
+		.device = device,
+		.number = number,
+		.link_layer = seen->attributes.link_layer,
+		.active = seen->attributes.state == IBV_PORT_ACTIVE,
+	};
 	enum verbs_obstacle obstacle;
-	char name[sizeof(look->obstacle.device)];
 
-	if (!is_allowed(look->state, device->name, number) ||
-	    verbs_query_port(library, device->verbs, number, &attributes) < 0)
-		return;
-	seen.link_layer = attributes.link_layer;
-	seen.active = attributes.state == IBV_PORT_ACTIVE;
-	read_gids(library, &seen, attributes.gid_tbl_len, look->interfaces);
-	seen.wide = verbs_port_is_wide(&seen, &attributes);
-	obstacle = verbs_port_apply_options(&seen, &attributes);
-	update_port(&seen);
-	snprintf(name, sizeof(name), "%s:%u", verbs_device_name(device), number);
-	if (seen.active)
-		meet_obstacle(look, obstacle, 0, name);
-}
-
-/* -- devices -------------------------------------------------------------------------------------- */
-
-/*
- * Finds the device's object that is in use, or one of a removed device that is not closed yet. It stays until the context
- * closes; the device may be closed at any time. name: NULL: only the same device, whatever its name was.
- */
-static struct verbs_device *find_device(struct verbs_state *state, const struct ibv_device *of, const char *name)
-{
-	struct verbs_device *found = NULL, *named = NULL;
-
-	pthread_mutex_lock(&state->lock);
-	pl_list_for_each(at, &state->devices) {
-		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
-
-		if (device->verbs && verbs_device_is(device, of))
-			found = device;
-		else if (device->verbs && name && !strcmp(verbs_device_name(device), name))
-			named = device;
-	}
-	pthread_mutex_unlock(&state->lock);
-	return found ? found : named;
-}
-
-/* Notes new names of open devices before any device is found by its name: another one may have their earlier names. */
-static void note_names(struct verbs_state *state, struct ibv_device **devices)
-{
-	for (unsigned i = 0; devices && devices[i]; i++) {
-		struct verbs_device *device = find_device(state, devices[i], NULL);
-
-		if (device)
-			verbs_device_rename(device, state->library->ibv_get_device_name(devices[i]));
-	}
-}
-
-/* Opens a device for the look. Returns NULL and meets an obstacle if that fails. */
-static struct verbs_device *open_found_device(struct look *look, struct ibv_device *of, const char *name)
-{
-	int code;
-	struct verbs_device *device = verbs_device_open(look->state, of, &code);
-
-	if (!device) {
-		meet_obstacle(look, VERBS_CLOSED, code, name);
-		return NULL;
-	}
-	pthread_mutex_lock(&look->state->lock);
-	pl_list_append(&look->state->devices, &device->link);
-	pthread_mutex_unlock(&look->state->lock);
-	/* The device may serve long before the look ends, if the driver of a later one hangs. */
-	pl_engine_post(look->state->context->engines[0], &look->state->watch_task);
-	return device;
-}
-
-static void look_at_device(struct look *look, struct ibv_device *of)
-{
-	const char *name = look->state->library->ibv_get_device_name(of);
-	struct verbs_device *device = find_device(look->state, of, name);
-
-	if (!is_allowed(look->state, device ? device->name : name, 0))
-		return;
-	pthread_mutex_lock(&look->state->lock);
-	snprintf(look->state->looking_at, sizeof(look->state->looking_at), "%s", name);
-	pthread_mutex_unlock(&look->state->lock);
-	/* iWARP has neither immediate data nor atomics. */
-	if (of->transport_type != IBV_TRANSPORT_IB) {
-		meet_obstacle(look, of->transport_type == IBV_TRANSPORT_IWARP ? VERBS_IWARP : VERBS_NO_RC, 0, name);
-		return;
-	}
-	if (!device)
-		device = open_found_device(look, of, name);
-	if (!device || !verbs_device_use(device))
-		return;
-	meet_obstacle(look, VERBS_INACTIVE, 0, name);
-	for (unsigned i = 1; i <= device->attributes.phys_port_cnt; i++)
-		look_at_port(look, device, (uint8_t)i);
-	verbs_device_leave(device);
+	keep_gids(&port, seen, interfaces);
+	port.wide = verbs_port_is_wide(&port, &seen->attributes);
+	obstacle = verbs_port_apply_options(&port, seen);
+	write_port(&port);
+	return obstacle;
 }
 
 bool verbs_ports_leave(struct verbs_state *state)
@@ -413,47 +305,9 @@ bool verbs_ports_leave(struct verbs_state *state)
 	return complete;
 }
 
-/* Returns true if all ports have a device. */
-static bool look_end(const struct look *look, unsigned places)
-{
-	struct verbs_state *state = look->state;
-	bool complete;
-
-	pthread_mutex_lock(&state->lock);
-	state->obstacle = look->obstacle;
-	/* Connections may have begun during a long first look. */
-	if ((places || atomic_load(&state->port_look.late)) && atomic_load(&state->place_count) != places)
-		verbs_near_forget(state);
-	complete = verbs_ports_leave(state);
-	pthread_mutex_unlock(&state->lock);
-	return complete;
-}
-
-bool verbs_ports_read(struct verbs_state *state)
-{
-	struct look look = { .state = state, .obstacle.kind = VERBS_NO_DEVICE };
-	unsigned places = atomic_load(&state->place_count);
-	struct ifaddrs *interfaces = NULL;
-	struct ibv_device **devices;
-
-	atomic_store(&state->stale, false);
-	atomic_store(&state->looked, pl_now());
-	devices = state->library->ibv_get_device_list(NULL);
-	if (getifaddrs(&interfaces))
-		interfaces = NULL;
-	look.interfaces = interfaces;
-	note_names(state, devices);
-	for (unsigned i = 0; devices && devices[i]; i++)
-		look_at_device(&look, devices[i]);
-	freeifaddrs(interfaces);
-	if (devices)
-		state->library->ibv_free_device_list(devices);
-	verbs_machine_read(state);
-	return look_end(&look, places);
-}
-
 void verbs_ports_close(struct verbs_state *state)
 {
+	verbs_looks_close(state);
 	while (!pl_list_empty(&state->ports)) {
 		struct verbs_port *port = pl_list_first(&state->ports, struct verbs_port, link);
 

@@ -93,6 +93,5 @@ void verbs_ports_look(struct verbs_state *state, uint64_t until)
 int verbs_look_fail(const struct verbs_state *state, struct pl_error *error)
 {
 	return pl_fail(error, -ETIMEDOUT, "RDMA-DEVICE-SILENT", "ibv_open_device",
-		       state->looking_at[0] ? state->looking_at : NULL, HINT_SILENT,
-		       "the device's driver does not answer");
+		       state->silent[0] ? state->silent : NULL, HINT_SILENT, "the device's driver does not answer");
 }

@@ -15,15 +15,14 @@
 	"see the port's table in /sys/class/infiniband/DEVICE/ports/N/pkeys, which the subnet manager fills; or choose " \
 	"other ports (--device)"
 
-/* Finds the P_Key in the table of a port. Returns the obstacle, or VERBS_NO_OBSTACLE with the index. */
-static enum verbs_obstacle find_pkey(const struct verbs_port *port, unsigned wanted, unsigned table, uint16_t *index)
+enum verbs_obstacle verbs_pkey_find(const struct verbs_library *library, struct ibv_context *verbs, uint8_t port,
+				    unsigned wanted, unsigned table, uint16_t *index)
 {
-	const struct verbs_library *library = port->device->state->library;
 	enum verbs_obstacle obstacle = VERBS_NO_PKEY;
 	__be16 pkey;
 
 	for (unsigned i = 0; i < table; i++) {
-		if (library->ibv_query_pkey(port->device->verbs, port->number, (int)i, &pkey) ||
+		if (library->ibv_query_pkey(verbs, port, (int)i, &pkey) ||
 		    (be16toh(pkey) & PARTITION) != (wanted & PARTITION))
 			continue;
 		*index = (uint16_t)i;
@@ -34,17 +33,12 @@ static enum verbs_obstacle find_pkey(const struct verbs_port *port, unsigned wan
 	return obstacle;
 }
 
-enum verbs_obstacle verbs_port_apply_options(struct verbs_port *port, const struct ibv_port_attr *attributes)
+enum verbs_obstacle verbs_port_apply_options(struct verbs_port *port, const struct verbs_port_seen *seen)
 {
-	const struct pl_options *options = &port->device->state->context->options;
-	enum verbs_obstacle obstacle = VERBS_NO_OBSTACLE;
-	uint16_t index = 0;
+	const bool lacks_gid = port->device->state->context->options.gid_index && !port->gid_count;
+	const enum verbs_obstacle obstacle = lacks_gid ? VERBS_NO_GID : seen->pkey_obstacle;
 
-	if (options->gid_index && !port->gid_count)
-		obstacle = VERBS_NO_GID;
-	else if (options->pkey)
-		obstacle = find_pkey(port, options->pkey, attributes->pkey_tbl_len, &index);
-	port->pkey_index = index;
+	port->pkey_index = lacks_gid ? 0 : seen->pkey_index;
 	port->excluded = obstacle != VERBS_NO_OBSTACLE;
 	return obstacle;
 }

@@ -267,7 +267,7 @@ void verbs_qp_destroy(struct verbs_rail *rail)
 
 	rail->qp = NULL;
 	/* The device may go on to use buffers and windows: closing it ends that. */
-	if (qp && verbs_result(verbs_library_of(rail)->ibv_destroy_qp(qp)) < 0)
+	if (qp && verbs_object_end(rail->device, VERBS_QP, qp) < 0)
 		verbs_device_lost(rail->endpoint->state, rail->device);
 }
 
@@ -293,7 +293,7 @@ void verbs_qp_drop(struct verbs_rail *rail)
 		return;
 	/* The device's protection domain goes; the buffers stay until the end. */
 	if (atomic_load(&queue->device->gone))
-		verbs_buffer_pool_shut(&rail->receives, rail->endpoint->state);
+		verbs_buffer_pool_shut(&rail->receives);
 	/* Deferred: the caller may be walking the queue's completions. */
 	pl_engine_post(queue->engine, &queue->events_task);
 }

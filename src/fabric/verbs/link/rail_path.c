@@ -23,6 +23,7 @@ static int fail_without_port(const struct verbs_state *state, struct pl_error *e
 
 	switch (state->obstacle.kind) {
 	case VERBS_NO_OBSTACLE:
+	case VERBS_SILENT:
 		return verbs_look_fail(state, error);
 	case VERBS_IWARP:
 		return pl_fail(error, -ENOTSUP, "RDMA-IWARP", "ibv_get_device_list", device, HINT_IWARP,

@@ -89,10 +89,10 @@ void verbs_srq_note_lost(struct verbs_cq *queue)
 void verbs_srq_shut(struct verbs_cq *queue)
 {
 	if (queue->srq)
-		queue->state->library->ibv_destroy_srq(queue->srq);
+		verbs_object_end(queue->device, VERBS_SRQ, queue->srq);
 	queue->srq = NULL;
 	for (unsigned i = 0; i < queue->receive_slabs; i++)
-		verbs_buffer_pool_shut(&queue->receives[i], queue->state);
+		verbs_buffer_pool_shut(&queue->receives[i]);
 }
 
 void verbs_srq_close(struct verbs_cq *queue)

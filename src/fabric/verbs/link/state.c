@@ -24,9 +24,11 @@ void verbs_state_init(struct verbs_state *state, struct pl_context *context, con
 {
 	state->context = context;
 	state->library = library;
+	state->silence = VERBS_SILENCE;
 	pl_list_init(&state->devices);
 	pl_list_init(&state->queues);
 	pl_list_init(&state->ports);
+	pl_list_init(&state->probes);
 	verbs_removal_open(state);
 	verbs_ports_open(state);
 	verbs_helpers_open(&state->connectors);
@@ -71,7 +73,7 @@ struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error 
 
 void verbs_cq_shut(struct verbs_cq *queue)
 {
-	const struct verbs_library *library = queue->state->library;
+	struct verbs_device *device = queue->device;
 
 	pl_engine_withdraw(queue->engine, &queue->events_task);
 	verbs_loopbacks_close(queue);
@@ -79,13 +81,13 @@ void verbs_cq_shut(struct verbs_cq *queue)
 		pl_source_remove(&queue->source);
 	verbs_srq_shut(queue);
 	if (queue->cq)
-		library->ibv_destroy_cq(queue->cq);
+		verbs_object_end(device, VERBS_CQ, queue->cq);
 	if (queue->channel)
-		library->ibv_destroy_comp_channel(queue->channel);
+		verbs_object_end(device, VERBS_CHANNEL, queue->channel);
 	queue->cq = NULL;
 	queue->channel = NULL;
-	verbs_buffer_pool_shut(&queue->sends, queue->state);
-	verbs_buffer_pool_shut(&queue->stages, queue->state);
+	verbs_buffer_pool_shut(&queue->sends);
+	verbs_buffer_pool_shut(&queue->stages);
 	queue->broken = queue->shut = true;
 }
 
@@ -253,6 +255,7 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 	struct verbs_state *state = opaque;
 
 	(void)context;
+	atomic_store(&state->ending, true);
 	verbs_helpers_close(&state->connectors);
 	verbs_registrar_close(state);
 	verbs_ports_close(state);

@@ -4,8 +4,7 @@
 
 #include "fabric/verbs/verbs.h"
 
-static int fill_pool(struct verbs_buffer_pool *pool, const struct verbs_state *state, const struct verbs_device *device,
-		     unsigned count, size_t size)
+static int fill_pool(struct verbs_buffer_pool *pool, const struct verbs_state *state, unsigned count, size_t size)
 {
 	const struct pl_allocator *allocator = &state->context->allocator;
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -15,17 +14,18 @@ static int fill_pool(struct verbs_buffer_pool *pool, const struct verbs_state *s
 	if (!pool->buffers || !pool->room)
 		return -ENOMEM;
 	pool->slab = (uint8_t *)(((uintptr_t)pool->room + page - 1) & ~(uintptr_t)(page - 1));
-	return verbs_reg_buffers(state->library, device->pd, pool->slab, count * size, &pool->mr);
+	return verbs_reg_buffers(state->library, pool->device->pd, pool->slab, count * size, &pool->mr);
 }
 
-int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,
-			   const struct verbs_device *device, unsigned count, size_t size)
+int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state, struct verbs_device *device,
+			   unsigned count, size_t size)
 {
 	int rc;
 
 	pl_list_init(&pool->free);
 	pool->count = count;
-	rc = fill_pool(pool, state, device, count, size);
+	pool->device = device;
+	rc = fill_pool(pool, state, count, size);
 	if (rc < 0) {
 		verbs_buffer_pool_close(pool, state);
 		return rc;
@@ -37,10 +37,10 @@ int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_st
 	return 0;
 }
 
-void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool, const struct verbs_state *state)
+void verbs_buffer_pool_shut(struct verbs_buffer_pool *pool)
 {
 	if (pool->mr)
-		state->library->ibv_dereg_mr(pool->mr);
+		verbs_object_end(pool->device, VERBS_MR, pool->mr);
 	pool->mr = NULL;
 }
 
@@ -48,8 +48,9 @@ void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, const struct verbs_
 {
 	const struct pl_allocator *allocator = &state->context->allocator;
 
-	verbs_buffer_pool_shut(pool, state);
-	pl_free(allocator, pool->room);
+	verbs_buffer_pool_shut(pool);
+	if (!pool->device || !atomic_load(&pool->device->silent))
+		pl_free(allocator, pool->room);
 	pl_free(allocator, pool->buffers);
 	*pool = (struct verbs_buffer_pool){ 0 };
 }

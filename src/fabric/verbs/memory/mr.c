@@ -41,7 +41,7 @@ static void finish_registration(struct pl_registration *base)
 	struct verbs_device *device = registration->device;
 	struct verbs_state *state = device->state;
 
-	if (verbs_result(registration->library->ibv_dereg_mr(registration->mr)) == 0) {
+	if (verbs_object_end(device, VERBS_MR, registration->mr) == 0) {
 		pl_free(registration->allocator, registration);
 	} else {
 		/* Peers may still reach the memory: closing the device ends that. */
@@ -60,7 +60,7 @@ void verbs_stuck_mrs_end(struct verbs_device *device)
 			pl_list_first(&device->stuck_registrations, struct verbs_mr, device_link);
 
 		pl_list_remove(&registration->device_link);
-		registration->library->ibv_dereg_mr(registration->mr);
+		verbs_object_end(device, VERBS_MR, registration->mr);
 		pl_free(registration->allocator, registration);
 	}
 }
@@ -370,7 +370,7 @@ void verbs_mrs_end(struct verbs_device *device)
 		if (registration->cached)
 			verbs_mr_shared_give(device, registration->cached, registration->memory);
 		else if (registration->mr)
-			registration->library->ibv_dereg_mr(registration->mr);
+			verbs_object_end(device, VERBS_MR, registration->mr);
 		registration->cached = 0;
 		registration->base.finish = NULL;
 		registration->mr = NULL;

@@ -10,7 +10,7 @@
 #include "fabric/verbs/verbs.h"
 
 struct verbs_shared {
-	const struct verbs_library *library;
+	struct verbs_device *device;
 	const struct pl_allocator *allocator;
 	struct ibv_mr *mr;
 	unsigned access;
@@ -22,7 +22,7 @@ static void release_shared_mr(void *owner)
 {
 	struct verbs_shared *shared = owner;
 
-	shared->library->ibv_dereg_mr(shared->mr);
+	verbs_object_end(shared->device, VERBS_MR, shared->mr);
 	pl_free(shared->allocator, shared);
 }
 
@@ -89,7 +89,7 @@ uint32_t verbs_mr_shared_add(struct verbs_state *state, struct verbs_device *dev
 	if (!shared)
 		return 0;
 	*shared = (struct verbs_shared){
-		.library = state->library,
+		.device = device,
 		.allocator = allocator,
 		.mr = mr,
 		.access = access,

@@ -4,7 +4,7 @@
 
 void verbs_mw_dealloc(const struct verbs_rail *rail, struct ibv_mw *mw)
 {
-	if (mw && verbs_result(ibv_dealloc_mw(mw)) < 0)
+	if (mw && verbs_object_end(rail->device, VERBS_MW, mw) < 0)
 		verbs_device_lost(rail->endpoint->state, rail->device);
 }
 
@@ -20,7 +20,7 @@ void verbs_mw_release(struct pl_registration *base)
 	struct verbs_mw *window = pl_container_of(base, struct verbs_mw, base);
 	const struct verbs_rail *rail = base->device;
 
-	if (!window->mw || verbs_result(ibv_dealloc_mw(window->mw)) == 0)
+	if (!window->mw || verbs_object_end(rail->device, VERBS_MW, window->mw) == 0)
 		return;
 	window->kept_by = rail->device;
 	atomic_fetch_add(&rail->device->users, 1);
@@ -51,7 +51,7 @@ static bool drop_window(struct verbs_rail *rail, const struct pl_key *key)
 	if (!window || !window->mw)
 		return true;
 	/* The queue pair is in the error state: no peer reaches the memory by it. */
-	dropped = verbs_result(ibv_dealloc_mw(window->mw)) == 0;
+	dropped = verbs_object_end(rail->device, VERBS_MW, window->mw) == 0;
 	window->mw = NULL;
 	return dropped;
 }

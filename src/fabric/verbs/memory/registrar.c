@@ -75,7 +75,7 @@ static void run_registration(struct verbs_job *job)
 	outdated = registration->outdated;
 	if (outdated && result.mr) {
 		pthread_mutex_unlock(&state->context->grant_lock);
-		state->library->ibv_dereg_mr(result.mr);
+		verbs_object_end(device, VERBS_MR, result.mr);
 		pthread_mutex_lock(&state->context->grant_lock);
 	}
 	if (!outdated)
