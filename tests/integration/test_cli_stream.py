@@ -423,7 +423,7 @@ def test_a_signal_during_a_loss_is_a_failure():
         process.send_signal(signal.SIGTERM)
         output, errors = ended(process, expect=1)
     got = json.loads(output)
-    assert got['end'] == 'failed' and got['error']['id'] and 'pl_' not in errors.split('hint')[1]
+    assert got['end'] == 'failed' and got['error']['id'] and 'pl_' not in errors.partition('hint')[2]
 
 
 @pytest.mark.parametrize('arguments', [['subscribe', '--to', '-'], ['record', '--to', 'run']], ids=['subscribe', 'record'])
