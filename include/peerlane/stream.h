@@ -382,7 +382,8 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
  *                 or pl_frame_release(), whatever its result is
  * @return 0; -EMLINK if the program holds `held` frames and pl_frame_release_on() gives none back in time; -ENODATA, -ENOTCONN,
  *         -ESTALE, -EPROTO as pl_subscriber_take(); -EINVAL for a stream that cannot be used; -ENOTSUP if the frames are in host
- *         memory or pushed, or the GPU or the driver cannot wait for words of host memory
+ *         memory or pushed, or the GPU or the driver cannot wait for words of host memory; or the failure of the driver, which may
+ *         have no memory. After a failure the next take gets the frame
  */
 int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64_t timeout,
 			  struct pl_stream_frame **frame, struct pl_error *error);

@@ -270,7 +270,7 @@ bool pl_subscriber_drop_oldest(struct pl_subscriber *subscriber)
 	if (pl_list_empty(&subscriber->window))
 		return false;
 	frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
-	if (frame->state != PL_FRAME_READY)
+	if (frame->state != PL_FRAME_READY || frame->promised)
 		return false;
 	pl_subscriber_free_frame(subscriber, frame);
 	subscriber->accounts.dropped++;

@@ -30,7 +30,8 @@
  *   free -> credited           pl_pushed_step()          the publisher may write into the slot
  *   credited -> ready          pl_subscriber_pushed()    the publisher has written a frame
  *
- * A promised frame of the window is held, with a status, as soon as it is ready and the first one, or will never be.
+ * A promised frame of the window is held, with a status, as soon as it is ready, the first one, and its stream waits; or once it will
+ * never be. If the driver refuses the wait, the frame stays in the window without the promise.
  */
 enum pl_frame_state {
 	PL_FRAME_FREE,

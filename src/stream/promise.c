@@ -6,6 +6,9 @@
  *
  * The oldest frame of the window that is not promised becomes the promised one. If there is none, a free place is, which the
  * next frame takes. Promises are kept in the order of their sequences.
+ *
+ * The driver may refuse the wait of a stream. So a promise is kept only after the stream waits, and one call at a time is between
+ * the two: a frame that is refused has no later one behind it that is promised, and the next take gets it.
  */
 #include "stream/subscriber.h"
 
@@ -56,7 +59,7 @@ void pl_promises_keep(struct pl_subscriber *subscriber)
 	while (!pl_list_empty(&subscriber->window)) {
 		struct pl_stream_frame *frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
 
-		if (!frame->promised || frame->state != PL_FRAME_READY)
+		if (!frame->promised || frame->state != PL_FRAME_READY || frame == subscriber->arming)
 			return;
 		pl_subscriber_hold(subscriber, frame, pl_wall_clock());
 		pl_promise_kept(subscriber, frame);
@@ -132,7 +135,7 @@ enum pl_take_result pl_promise_result(const struct pl_stream_frame *frame)
 	return (enum pl_take_result)frame->status->result;
 }
 
-/* Puts the frame of a released place, or of a stream that cannot wait, back. subscriber->lock is held. */
+/* Puts the frame of a released place back. subscriber->lock is held. */
 static void break_promise(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	/* pl_frame_release_on() has released the frame. */
@@ -226,12 +229,16 @@ static struct pl_stream_frame *first_unpromised(const struct pl_subscriber *subs
 	return NULL;
 }
 
-/* Promises a frame, or returns the reason. subscriber->lock is held. */
+/* Promises a frame, or returns the reason; -EBUSY: another call arms its promise. subscriber->lock is held. */
 static int promise_frame(struct pl_subscriber *subscriber, uint64_t deadline, struct pl_stream_frame **result)
 {
-	struct pl_stream_frame *frame = first_unpromised(subscriber);
-	int rc = frame ? 0 : pl_subscriber_end_of_frames(subscriber);
+	struct pl_stream_frame *frame;
+	int rc;
 
+	if (subscriber->arming)
+		return -EBUSY;
+	frame = first_unpromised(subscriber);
+	rc = frame ? 0 : pl_subscriber_end_of_frames(subscriber);
 	if (rc == -ESTALE)
 		pl_subscriber_begin_instance(subscriber);
 	if (rc)
@@ -251,12 +258,14 @@ static int promise_frame(struct pl_subscriber *subscriber, uint64_t deadline, st
 	frame->promise_end = deadline;
 	frame->round++;
 	frame->status->result = PL_TAKE_WAITS;
-	pl_promises_keep(subscriber);
-	*result = frame;
+	subscriber->arming = *result = frame;
 	return 0;
 }
 
-/* Promises a frame, and waits for a place among those that the program holds. */
+/*
+ * Promises a frame, and waits for a place among those that the program holds. A call of the driver by another thread has no time
+ * limit, as that of this thread has none.
+ */
 static int await_promise(struct pl_subscriber *subscriber, uint64_t deadline, struct pl_stream_frame **frame,
 			 struct pl_engine **engine, struct pl_error *error)
 {
@@ -270,15 +279,40 @@ static int await_promise(struct pl_subscriber *subscriber, uint64_t deadline, st
 
 		pl_lock_take(&subscriber->lock);
 		rc = promise_frame(subscriber, deadline, frame);
-		leaving = rc == -EMLINK && pl_frame_marks_any(&subscriber->marks);
-		if (rc < 0 && (!leaving || !waited))
+		leaving = (rc == -EMLINK && waited && pl_frame_marks_any(&subscriber->marks)) || rc == -EBUSY;
+		if (rc < 0 && !leaving)
 			pl_subscriber_fail_take(subscriber, call, rc, error);
 		*engine = subscriber->engine;
 		pl_lock_release(&subscriber->lock);
-		if (!leaving || !waited)
+		if (!leaving)
 			return rc;
-		waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
+		if (rc == -EBUSY)
+			pl_turn_wait(subscriber->context, &subscriber->turn, seen, UINT64_MAX);
+		else
+			waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
 	}
+}
+
+/* Takes a promise back. A frame of the window is the next one to be taken again. subscriber->lock is held. */
+static void withdraw_promise(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	if (frame->state == PL_FRAME_PROMISED || frame->state == PL_FRAME_HELD) {
+		break_promise(subscriber, frame);
+	} else {
+		frame->promised = frame->on_stream = false;
+		subscriber->held--;
+	}
+}
+
+/* Ends the arming of a promise. `waits`: true if the stream waits for it. */
+static void settle_promise(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, bool waits)
+{
+	pl_lock_take(&subscriber->lock);
+	subscriber->arming = NULL;
+	if (!waits)
+		withdraw_promise(subscriber, frame);
+	pl_subscriber_tell(subscriber);
+	pl_subscriber_leave_turn(subscriber);
 }
 
 /* Returns the memory of the frames, which pl_subscriber_attach() does not replace until unuse_memory(). */
@@ -316,10 +350,9 @@ static int take_for_stream(struct pl_subscriber *subscriber, const struct pl_fra
 		return rc;
 	/* Not under a lock: the driver waits for the GPU if its queue is full. */
 	rc = pl_memory_stream_wait(memory, stream, &(*frame)->status->ready, (*frame)->round, error);
-	if (rc < 0) {
-		pl_frame_release(*frame);
+	settle_promise(subscriber, *frame, rc == 0);
+	if (rc < 0)
 		*frame = NULL;
-	}
 	pl_engine_post(engine, &subscriber->promise_task);
 	return rc;
 }

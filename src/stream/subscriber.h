@@ -137,6 +137,7 @@ struct pl_subscriber {
 	struct pl_list parts;      /* calls of pl_subscriber_read() with reads under way; changed at home */
 	struct pl_list spare_parts;
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
+	struct pl_stream_frame *arming; /* promised, while a thread tells its stream to wait; NULL: none */
 	bool promises_take_long;   /* the last stream has waited for longer than the engine polls */
 	unsigned window_count, held;
 	unsigned memory_users; /* calls of pl_subscriber_take_on() that may use the memory */
@@ -233,8 +234,8 @@ static inline void pl_subscriber_post_read(struct pl_peer *peer, struct pl_opera
 		pl_peer_start(peer, operation);
 }
 /*
- * Drops the oldest frame. Returns false while it is being read: so frames are dropped in the order of their sequences.
- * subscriber->lock is held.
+ * Drops the oldest frame. Returns false while it is being read, or a stream takes it: so frames are dropped in the order of their
+ * sequences. subscriber->lock is held.
  */
 bool pl_subscriber_drop_oldest(struct pl_subscriber *subscriber);
 /* Frees a frame that cannot be read, and counts it as missed. subscriber->lock is held. */
@@ -361,7 +362,7 @@ void pl_pushed_revoke(struct pl_subscriber *subscriber);
 /* Takes the credits back after that. No lock is held. */
 void pl_pushed_recall(struct pl_subscriber *subscriber);
 
-/* Returns the oldest frame of the window if it is ready. subscriber->lock is held. */
+/* Returns the oldest frame of the window if it is ready, and no stream takes it. subscriber->lock is held. */
 static inline struct pl_stream_frame *pl_subscriber_first_ready(const struct pl_subscriber *subscriber)
 {
 	struct pl_stream_frame *frame;
@@ -369,7 +370,7 @@ static inline struct pl_stream_frame *pl_subscriber_first_ready(const struct pl_
 	if (pl_list_empty(&subscriber->window))
 		return NULL;
 	frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
-	return frame->state == PL_FRAME_READY ? frame : NULL;
+	return frame->state == PL_FRAME_READY && !frame->promised ? frame : NULL;
 }
 
 /* True if the next frame is history: it stays in the ring until the queue has room. subscriber->lock is held. */

@@ -536,6 +536,21 @@ def test_damaged_head_ends_the_replay(tmp_path):
     assert result['frames'] == 1 and result['error']['id'] == 'RECORDING-DAMAGED'
 
 
+def test_replay_that_fails_does_not_end_the_stream(tmp_path):
+    first, second, _ = (each['offset'] for each in parse(SAMPLE)[0])
+    damaged = bytearray(SAMPLE.read_bytes())
+    damaged[second + 20] ^= 1
+    for name, data, length in (('head', damaged, len(damaged)), ('cut', SAMPLE.read_bytes(), first + PAGE + 1)):
+        path = write(tmp_path / name, data)
+        with replaying(path, '--fast', '--subscribers', '1') as replay:
+            os.truncate(path, length)
+            got = run_json('record', replay.address, 'cam0', '--to', tmp_path / f'{name}-again', expect=1)
+            result = replay.finish(expect=1)
+        assert result['error'], name
+        assert (got['end'], got['error']['id']) == ('lost', 'STREAM-ENDED'), name
+        assert run_json('replay', tmp_path / f'{name}-again', '--info')['end'] == 'lost'
+
+
 def test_other_files_are_refused(tmp_path):
     for path in (write(tmp_path / 'random', content(10000)), write(tmp_path / 'empty', b''), '/dev/zero'):
         assert '[RECORDING]' in run('replay', path, '--check', expect=1).stderr

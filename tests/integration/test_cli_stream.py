@@ -103,6 +103,26 @@ def test_input_that_ends_within_a_frame(tmp_path):
     assert 'after 4 of 1000 bytes [FRAME-PARTIAL]' in done.stderr and not done.stdout
 
 
+def test_source_that_fails_does_not_end_the_stream():
+    with fed('--subscribers', '1') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--to', '-')
+        publisher.feed(frame(0))
+        assert process.stdout.read(FRAME) == frame(0)
+        publisher.feed(b'rest')
+        began = time.monotonic()
+        assert '[FRAME-PARTIAL]' in publisher.finish(expect=1)[1]
+        waited = time.monotonic() - began
+        output, errors = ended(process, expect=1)
+    # Subscribers have this time to take the last frames.
+    assert waited >= 0.99
+    assert output == b'' and 'the publisher was closed before the stream ended' in errors
+    # A read there fails.
+    with publishing('--from', '/proc/self/mem', '--frame-bytes', FRAME, '--subscribers', '1') as publisher:
+        process = start('subscribe', publisher.address, 'cam0')
+        assert '/proc/self/mem: read: ' in publisher.finish(expect=1)[1]
+        ended(process, expect=1)
+
+
 def test_standard_input_at_an_offset_of_a_file(tmp_path):
     path = tmp_path / 'frames'
     path.write_bytes(bytes(512) + b'x' * 4096)
@@ -403,7 +423,7 @@ def test_a_signal_during_a_loss_is_a_failure():
         process.send_signal(signal.SIGTERM)
         output, errors = ended(process, expect=1)
     got = json.loads(output)
-    assert got['end'] == 'failed' and got['error']['id'] and 'pl_' not in errors.split('hint')[1]
+    assert got['end'] == 'failed' and got['error']['id'] and 'pl_' not in errors.partition('hint')[2]
 
 
 @pytest.mark.parametrize('arguments', [['subscribe', '--to', '-'], ['record', '--to', 'run']], ids=['subscribe', 'record'])

@@ -1007,6 +1007,155 @@ static void refusals(void *argument)
 	rig_close(&rig);
 }
 
+/* -- waits that the driver refuses ------------------------------------------------------------------------------------- */
+
+static void refuse_next_wait(void)
+{
+	gpu_standin.fail("cuStreamWaitValue64", 0, 1, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void await_pending(struct rig *rig, uint64_t count)
+{
+	while (exact_accounts(rig->subscriber).pending != count)
+		settle(&rig->environment, 1);
+}
+
+/* Ends the stream, of which the program has taken all frames. Both ends have the same accounts. */
+static void check_all_delivered(struct rig *rig, uint64_t count)
+{
+	struct pl_subscription_info info = PL_SUBSCRIPTION_INFO_INIT;
+	struct pl_accounts accounts;
+	struct pl_error error;
+
+	check_ok(pl_publisher_end(rig->publisher, AMPLE_TIME, &error), &error);
+	accounts = exact_accounts(rig->subscriber);
+	check_number(accounts.delivered, count);
+	check_number(accounts.next - accounts.first, count);
+	check_number(pl_publisher_subscribers(rig->publisher, &info, 1), 1);
+	check(!memcmp(&info.accounts, &accounts, sizeof(accounts)));
+}
+
+/* The next take gets the frame, of a stream or of the program, whether it was ready or being read. */
+static void refused_frame_stays(void *argument)
+{
+	struct rig rig;
+
+	gpu_standin_find();
+	gpu_standin_need();
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 2);
+	for (uint64_t sequence = 0; sequence < 2; sequence++)
+		publish(&rig, false);
+	await_pending(&rig, 2);
+	while (!pl_subscriber_first_ready(rig.subscriber))
+		settle(&rig.environment, 1);
+	for (unsigned i = 0; i < 3; i++) {
+		refuse_next_wait();
+		check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -ENOMEM);
+		check_number(exact_accounts(rig.subscriber).delivered, 0);
+	}
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	finish_stream(&rig);
+	check_seen(&rig, 0, 0);
+	refuse_next_wait();
+	check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -ENOMEM);
+	take(&rig, 1, true);
+	gpu_standin.delay(30000);
+	publish(&rig, false);
+	await_pending(&rig, 1);
+	refuse_next_wait();
+	check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -ENOMEM);
+	gpu_standin.delay(0);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	finish_stream(&rig);
+	check_seen(&rig, 1, 2);
+	check(rig.seen[0].copy.lost_before == 0 && rig.seen[1].copy.lost_before == 0);
+	check_all_delivered(&rig, 3);
+	rig_close(&rig);
+}
+
+/* The wait of a stream that no frame has yet ends meanwhile, and its place comes back. */
+static void refused_place_comes_back(void *argument)
+{
+	struct rig rig;
+
+	gpu_standin_find();
+	gpu_standin_need();
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 1);
+	for (unsigned i = 0; i < 3; i++) {
+		refuse_next_wait();
+		check_number(take_on_status(&rig, rig.stream, 0), -ENOMEM);
+	}
+	publish(&rig, false);
+	take(&rig, 0, true);
+	check_all_delivered(&rig, 1);
+	rig_close(&rig);
+}
+
+struct taking {
+	struct rig *rig;
+	struct pl_stream_frame *frame;
+	int status;
+};
+
+static void *take_on_stream(void *argument)
+{
+	struct taking *taking = argument;
+	struct pl_error error;
+
+	taking->status =
+		pl_subscriber_take_on(taking->rig->subscriber, taking->rig->stream, AMPLE_TIME, &taking->frame, &error);
+	return NULL;
+}
+
+/* Nothing overtakes, drops or counts a frame while the driver decides. */
+static void driver_decides_late(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct taking first, second;
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	pthread_t threads[2];
+	struct pl_error error;
+	struct rig rig;
+
+	gpu_standin_find();
+	gpu_standin_need();
+	rig_open(&rig, argument, NULL);
+	options.memory = "cuda";
+	options.queue = 2;
+	options.overflow = PL_OVERFLOW_DROP_OLDEST;
+	check_ok(pl_subscriber_open(rig.environment.near_peer, "gpu0", &options, AMPLE_TIME, &rig.subscriber, &error),
+		 &error);
+	first = second = (struct taking){ .rig = &rig };
+	publish(&rig, false);
+	publish(&rig, false);
+	await_pending(&rig, 2);
+	gpu_standin.stall("cuStreamWaitValue64");
+	check_number(pthread_create(&threads[0], NULL, take_on_stream, &first), 0);
+	while (gpu_standin.stalled() != 1)
+		settle(&rig.environment, 1);
+	publish(&rig, false);
+	settle(&rig.environment, LOOK);
+	check_number(take_status(&rig, 0), -EAGAIN);
+	check(exact_accounts(rig.subscriber).delivered == 0 && exact_accounts(rig.subscriber).dropped == 0);
+	check_number(pthread_create(&threads[1], NULL, take_on_stream, &second), 0);
+	while (atomic_load(&rig.subscriber->turn.sleepers) == 0)
+		settle(&rig.environment, 1);
+	check_number(gpu_standin.stalled(), 1);
+	refuse_next_wait();
+	gpu_standin.stall(NULL);
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
+	check(first.status == -ENOMEM && !first.frame && second.status == 0);
+	finish_stream(&rig);
+	check_number(pl_frame_query(second.frame, &info), 0);
+	check(info.status->result == PL_TAKE_FRAME);
+	check_number(info.sequence, info.lost_before);
+	pl_frame_release(second.frame);
+	rig_close(&rig);
+}
+
 /* Slots in GPU memory cannot be mapped, so frames cannot be used in them. */
 static void no_frames_in_place(void *argument)
 {
@@ -1239,6 +1388,10 @@ static const struct test_case cases[] = {
 	{ "loss-ends-waits", loss_ends_waits, &tcp_thread, 20 },
 	{ "close-ends-waits", close_ends_waits, &tcp_thread, 20 },
 	{ "refusals", refusals, &tcp_thread, 20 },
+	{ "refused-frame", refused_frame_stays, &tcp_thread, 20 },
+	{ "refused-frame-local", refused_frame_stays, &local, 20 },
+	{ "refused-place", refused_place_comes_back, &tcp_thread, 20 },
+	{ "refused-late", driver_decides_late, &tcp_thread, 20 },
 	{ "no-frames-in-place", no_frames_in_place, &local, 20 },
 	{ "poll", engine_finds_frame, &local, 60 },
 	{ "poll-stops", engine_stops_to_poll, &local, 60 },

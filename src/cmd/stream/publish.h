@@ -44,7 +44,7 @@ void publish_parse_arguments(struct publish_options *options, int argc, char **a
 
 /* -- frames (publish_frames.c) --------------------------------------------------------------------------- */
 
-/* Publishes frames until the end of the input, --count or a signal, and ends the stream. */
+/* Publishes frames until the end of the input, --count or a signal, and ends the stream unless it failed. */
 int publish_frames(struct publish *publish, struct pl_error *error);
 
 /* -- results (publish_output.c) --------------------------------------------------------------------------- */

@@ -165,8 +165,7 @@ static int publish_frame(struct publish *publish, struct pl_error *error)
 int publish_frames(struct publish *publish, struct pl_error *error)
 {
 	const struct publish_options *options = publish->options;
-	struct pl_error ignored;
-	int rc = 0, ended;
+	int rc = 0;
 
 	status_line_begin(&publish->line, !options->common.quiet && !options->common.json);
 	wait_for_subscribers(publish);
@@ -186,7 +185,10 @@ int publish_frames(struct publish *publish, struct pl_error *error)
 	if (rc == -ENODATA || rc == -EINTR)
 		rc = 0;
 	stream_server_begin_end(&publish->server, &options->common);
-	ended = stream_server_end(&publish->server, rc < 0 ? &ignored : error);
+	if (rc < 0)
+		stream_server_fail(&publish->server);
+	else
+		rc = stream_server_end(&publish->server, error);
 	status_line_end(&publish->line);
-	return rc < 0 ? rc : ended;
+	return rc;
 }

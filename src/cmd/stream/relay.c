@@ -140,7 +140,7 @@ static int relay_skip_rest(struct relay *relay, struct pl_error *error)
 	return rc == -EINTR ? 0 : rc;
 }
 
-/* Relays until the end.  A stream that was cut off is not ended: its subscribers must not take it for complete. */
+/* Relays until the end. */
 static int relay_run(struct relay *relay)
 {
 	struct pl_error error;
@@ -152,7 +152,9 @@ static int relay_run(struct relay *relay)
 	stream_server_begin_end(&relay->server, &relay->options->upstream.source.common);
 	if (rc == 0 && relay->subscribe.end == SUBSCRIBE_ENDED)
 		rc = relay_skip_rest(relay, &error);
-	if (rc == 0)
+	if (rc < 0)
+		stream_server_fail(&relay->server);
+	else
 		rc = stream_server_end(&relay->server, &error);
 	if (rc < 0)
 		relay->subscribe.end = SUBSCRIBE_FAILED;

@@ -52,7 +52,7 @@ void replay_parse_arguments(struct replay_options *options, int argc, char **arg
 /* Prints what the file has, and with --check verifies all digests (replay_check.c). Returns an exit status. */
 int replay_check(struct replay *replay);
 
-/* Publishes the frames until the end of the file or a signal, and ends the stream (replay_frames.c). */
+/* Publishes the frames until the end of the file or a signal, and ends the stream unless it failed (replay_frames.c). */
 int replay_frames(struct replay *replay, struct pl_error *error);
 
 /* Prints the totals; `error` NULL: none. Returns an exit status. (replay_output.c) */

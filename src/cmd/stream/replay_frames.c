@@ -199,8 +199,7 @@ static int replay_frame(struct replay *replay, struct pl_error *error)
 int replay_frames(struct replay *replay, struct pl_error *error)
 {
 	const struct replay_options *options = replay->options;
-	struct pl_error ignored;
-	int rc = 1, ended;
+	int rc = 1;
 
 	status_line_begin(&replay->line, !options->common.quiet && !options->common.json);
 	/* A new subscriber is no event of the context, so the number is read at intervals. */
@@ -221,7 +220,10 @@ int replay_frames(struct replay *replay, struct pl_error *error)
 	if (rc == -EINTR)
 		rc = 0;
 	stream_server_begin_end(&replay->server, &options->common);
-	ended = stream_server_end(&replay->server, rc < 0 ? &ignored : error);
+	if (rc < 0)
+		stream_server_fail(&replay->server);
+	else
+		rc = stream_server_end(&replay->server, error);
 	status_line_end(&replay->line);
-	return rc < 0 ? rc : ended;
+	return rc;
 }

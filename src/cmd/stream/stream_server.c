@@ -19,6 +19,8 @@
 #define PEERS_MAX 320
 /* Time that subscribers have to take the last frames, unless --timeout gives one. */
 #define END_TIMEOUT (30 * CLI_NS_PER_S)
+/* The same of a stream that failed. It does not end, so no report tells that they have taken them. */
+#define FAILURE_TIME CLI_NS_PER_S
 /* Subscribers that are described: those that a publisher can have, and 64 that have ended. */
 #define SUBSCRIBERS_DESCRIBED (256 + 64)
 
@@ -279,6 +281,13 @@ int stream_server_end(struct stream_server *server, struct pl_error *error)
 		}
 	}
 	return rc;
+}
+
+void stream_server_fail(struct stream_server *server)
+{
+	server->end = CLI_MIN(server->end, cli_now() + FAILURE_TIME);
+	while (stream_server_subscribers(server) && !server->stopping && cli_now() < server->end)
+		stream_server_wait(server, -1, STREAM_SERVER_SLICE);
 }
 
 void stream_server_warn(const struct stream_server *server)

@@ -58,6 +58,11 @@ void stream_server_begin_end(struct stream_server *server, const struct cli_opti
 bool stream_server_awaits_subscribers(struct stream_server *server);
 /* Ends the stream, and waits until the subscribers have taken its frames, or the wait that has begun is over. */
 int stream_server_end(struct stream_server *server, struct pl_error *error);
+/*
+ * Leaves a stream that failed without its end: subscribers must not take it for complete. Gives them a second, or the rest of the wait
+ * that has begun, to take the last frames.
+ */
+void stream_server_fail(struct stream_server *server);
 /* Returns a list of the subscribers, with up to 64 that have ended. */
 struct json_object *stream_server_subscribers_json(const struct stream_server *server);
 /* Returns their number; *demoted receives the number of those that have lost their right to hold frames back. */
