@@ -283,7 +283,7 @@ def test_output_reaches_the_disk_first(folders, tmp_path):
     preload = {'LD_PRELOAD': os.environ['SYNC_RECORDER'], 'SYNC_LOG': str(log),
                'ASAN_OPTIONS': f'{options}:verify_asan_link_order=0'.lstrip(':')}
     show(folders / 'ideal', 'line', '-o', path, expect=0, **preload)
-    assert re.fullmatch(r'fsync peerlane\.prom\.\w{6}\n', log.read_text()) and LINE.fullmatch(path.read_text())
+    assert re.fullmatch(r'fsync peerlane\.prom\.\w{6}\nrename peerlane\.prom\n', log.read_text()) and LINE.fullmatch(path.read_text())
     path.write_text('old')
     assert 'Input/output error' in show(folders / 'ideal', 'line', '-o', path, expect=1, SYNC_FAIL='1', **preload).stderr
     assert path.read_text() == 'old' and sorted(tmp_path.iterdir()) == [log, path]
