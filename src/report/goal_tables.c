@@ -83,6 +83,16 @@ static size_t name_width(const struct report_terminal *terminal)
 	return terminal->width - (shows_goal(terminal) ? 64 : shows_peer(terminal) ? 47 : 22);
 }
 
+/* Names the document if there are several. */
+static void print_document_name(const struct report *report, const struct report_document *document,
+				const struct report_terminal *terminal)
+{
+	if (report->document_count == 1)
+		return;
+	putchar('\n');
+	report_print_cell(terminal, document->name, 0);
+}
+
 static void print_goal_head(const struct report_terminal *terminal)
 {
 	fputs("\n  ", stdout);
@@ -128,8 +138,10 @@ int report_print_goals(const struct report *report, const struct report_terminal
 
 			if (only_goals && !goal->goal)
 				continue;
-			if (!section)
+			if (!section) {
+				print_document_name(report, document, terminal);
 				print_goal_head(terminal);
+			}
 			if (!section || strcmp(section, goal->section)) {
 				report_print_cell(terminal, goal->section, 0);
 				putchar('\n');

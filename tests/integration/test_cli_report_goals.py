@@ -142,6 +142,15 @@ def test_several_files(tmp_path):
     text = (tmp_path / 'page.html').read_text(encoding='utf-8')
     assert '<caption>first.json' in text and '<caption>second.json' in text and 'gpu-latency, second.json' in text
     assert len(run_json('report', *files)['goals']) == 8
+    shown = run('report', *files, '--quiet', LC_ALL='C').stdout
+    assert re.findall('^(.*)\n  FIGURE', shown, re.M) == ['first.json', 'second.json']
+
+
+@pytest.mark.parametrize('locale, mark', [('C', '~'), ('C.UTF-8', '\u2026')])
+def test_terminal_marks_names_that_are_cut(locale, mark):
+    shown = run('report', SEED, '--width', 80, '--quiet', LC_ALL=locale).stdout
+    assert f'  4,000 connections at once, fai{mark}' in shown and '  write and its completion, 1M  ' in shown
+    assert mark not in run('report', SEED, '--width', 100, '--quiet', LC_ALL=locale).stdout
 
 
 def test_texts_are_escaped(tmp_path):
