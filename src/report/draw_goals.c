@@ -101,13 +101,15 @@ static int draw_all_goals(const struct report *report, int width, int y, FILE *f
 
 int report_draw_goals(const struct report *report, int width, bool alone, FILE *file)
 {
-	int top = alone ? 40 : 0;
+	int top = alone ? 40 : 0, height = draw_all_goals(report, width, top, NULL);
+	bool empty = height == top;
 
 	report_svg_begin(
-		file, REPORT_PLOT_GOALS, width, draw_all_goals(report, width, top, NULL) + 8, alone,
-		"Figures next to their goals",
+		file, REPORT_PLOT_GOALS, width, height + (empty ? HEADING : 8), alone, "Figures next to their goals",
 		"A bar for each figure with a goal. The line in the middle is the goal: longer bars are better.");
 	draw_all_goals(report, width, top, file);
+	if (empty)
+		fprintf(file, "<text x=\"%d\" y=\"%d\">No figure has a goal.</text>\n", LEFT, top + 20);
 	fputs("</svg>\n", file);
 	return 0;
 }

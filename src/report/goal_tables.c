@@ -83,6 +83,16 @@ static size_t name_width(const struct report_terminal *terminal)
 	return terminal->width - (shows_goal(terminal) ? 64 : shows_peer(terminal) ? 47 : 22);
 }
 
+/* Names the document if there are several. */
+static void print_document_name(const struct report *report, const struct report_document *document,
+				const struct report_terminal *terminal)
+{
+	if (report->document_count == 1)
+		return;
+	putchar('\n');
+	report_print_cell(terminal, document->name, 0);
+}
+
 static void print_goal_head(const struct report_terminal *terminal)
 {
 	fputs("\n  ", stdout);
@@ -107,10 +117,10 @@ static void print_goal_row(const struct report_goal *goal, const struct report_t
 		       report_goal_number(goal->ratio, ratio));
 	}
 	if (shows_goal(terminal)) {
-		report_print_cell(terminal, goal->goal, 16);
+		report_print_cell(terminal, goal->goal ? goal->goal : "", 16);
 		putchar(' ');
 	}
-	if (terminal->colour && colours[goal->verdict])
+	if (terminal->colour && goal->goal && colours[goal->verdict])
 		printf("\033[%dm%s\033[0m\n", colours[goal->verdict], report_verdict_text(goal));
 	else
 		printf("%s\n", report_verdict_text(goal));
@@ -120,15 +130,18 @@ int report_print_goals(const struct report *report, const struct report_terminal
 {
 	for (size_t i = 0; i < report->document_count; i++) {
 		const struct report_document *document = &report->documents[i];
+		bool only_goals = report_document_has_goals(document);
 		const char *section = NULL;
 
 		for (size_t k = 0; k < document->goal_count; k++) {
 			const struct report_goal *goal = &document->goals[k];
 
-			if (!goal->goal)
+			if (only_goals && !goal->goal)
 				continue;
-			if (!section)
+			if (!section) {
+				print_document_name(report, document, terminal);
 				print_goal_head(terminal);
+			}
 			if (!section || strcmp(section, goal->section)) {
 				report_print_cell(terminal, goal->section, 0);
 				putchar('\n');

@@ -80,12 +80,19 @@ int report_read_goals(struct report_document *document, struct pl_error *error)
 	return rc;
 }
 
-bool report_has_goals(const struct report *report)
+bool report_document_has_goals(const struct report_document *document)
+{
+	for (size_t i = 0; i < document->goal_count; i++)
+		if (document->goals[i].goal)
+			return true;
+	return false;
+}
+
+bool report_has_figures(const struct report *report)
 {
 	for (size_t i = 0; i < report->document_count; i++)
-		for (size_t k = 0; k < report->documents[i].goal_count; k++)
-			if (report->documents[i].goals[k].goal)
-				return true;
+		if (report->documents[i].goal_count)
+			return true;
 	return false;
 }
 
@@ -121,6 +128,7 @@ static int describe_counts(struct report *report, const struct report_document *
 static int describe_missed(struct report *report, const struct report_document *document)
 {
 	char figure[REPORT_TEXT], ratio[REPORT_TEXT];
+	bool compared;
 	size_t named = 0;
 	int rc = 0;
 
@@ -129,10 +137,12 @@ static int describe_missed(struct report *report, const struct report_document *
 
 		if (!goal->goal || goal->verdict != REPORT_GOAL_MISSED || named++ >= SENTENCES_MOST)
 			continue;
-		rc = report_add_sentence(report, true, "Missed: %.60s: %.120s: %s %.20s, ratio %s, goal %.40s.",
+		compared = !isnan(goal->ratio);
+		rc = report_add_sentence(report, true, "Missed: %.60s: %.120s: %s%s%.20s%s%s, goal %.40s.",
 					 goal->section, goal->what, report_goal_number(goal->figure, figure),
-					 goal->unit ? goal->unit : "", report_goal_number(goal->ratio, ratio),
-					 goal->goal);
+					 goal->unit && *goal->unit ? " " : "", goal->unit ? goal->unit : "",
+					 compared ? ", ratio " : "",
+					 compared ? report_goal_number(goal->ratio, ratio) : "", goal->goal);
 	}
 	if (rc == 0 && named > SENTENCES_MOST)
 		rc = report_add_sentence(report, true, "%zu more goals of %s are missed.", named - SENTENCES_MOST,

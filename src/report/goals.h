@@ -25,8 +25,10 @@ struct report_goal {
 /* Returns "met", "missed" or "not judged"; "" without a goal. */
 const char *report_verdict_text(const struct report_goal *goal);
 const char *report_goal_number(double value, char text[REPORT_TEXT]);
-/* True if any document has a goal. */
-bool report_has_goals(const struct report *report);
+/* True if any figure of the document has a goal. */
+bool report_document_has_goals(const struct report_document *document);
+/* True if any document has figures, with goals or without. */
+bool report_has_figures(const struct report *report);
 int report_describe_goals(struct report *report, const struct report_document *document);
 
 int report_draw_goals(const struct report *report, int width, bool alone, FILE *file);

@@ -82,7 +82,7 @@ void report_print_json(const struct report *report)
 	cli_json_add(object, "sentences", sentences);
 	cli_json_add(object, "plots", plots);
 	cli_json_add(object, "lines", lines);
-	if (report_has_goals(report))
+	if (report_has_figures(report))
 		cli_json_add(object, "goals", json_report_goals(report));
 	cli_json_print(object, true);
 }

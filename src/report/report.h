@@ -251,7 +251,8 @@ struct report_terminal {
 	bool unicode, colour;
 };
 /*
- * Prints a text without control characters, cut or padded to `width` columns; 0: as it is.
+ * Prints a text without control characters, cut or padded to `width` columns; 0: as it is. The last column of a text that was cut
+ * says so.
  */
 void report_print_cell(const struct report_terminal *terminal, const char *text, size_t width);
 int report_print(const struct report *report, enum report_plot plot, const struct report_terminal *terminal);

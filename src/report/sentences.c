@@ -12,6 +12,19 @@
 #define SLOW_PAIRS_MAX 8
 #define DIFFERENCE 1.01 /* smaller factors are not worth a sentence */
 
+/* Removes the beginnings of characters that a precision, which counts bytes, has cut. */
+static void remove_cut_characters(char *text)
+{
+	char *to = text;
+
+	for (size_t length; *text; text += length ? length : 1) {
+		length = cli_utf8_character(text);
+		memmove(to, text, length);
+		to += length;
+	}
+	*to = '\0';
+}
+
 int report_add_sentence(struct report *report, bool warning, const char *format, ...)
 {
 	struct report_sentence *sentence;
@@ -26,6 +39,7 @@ int report_add_sentence(struct report *report, bool warning, const char *format,
 	va_end(arguments);
 	if (rc < 0)
 		return -ENOMEM;
+	remove_cut_characters(sentence->text);
 	sentence->warning = warning;
 	report->sentence_count++;
 	return 0;
@@ -40,7 +54,7 @@ bool report_plot_available(const struct report *report, enum report_plot plot)
 			found = found || (plot == REPORT_PLOT_MATRIX ? report->documents[i].matrix.rate
 								     : report->documents[i].matrix.latency);
 	} else if (plot == REPORT_PLOT_GOALS) {
-		found = report_has_goals(report);
+		found = report_has_figures(report);
 	} else if (plot == REPORT_PLOT_PHASES) {
 		double size;
 

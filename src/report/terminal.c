@@ -38,16 +38,19 @@ static void print_terminal_text(const struct report_terminal *terminal, const ch
 void report_print_cell(const struct report_terminal *terminal, const char *text, size_t width)
 {
 	size_t length = report_length(text);
+	bool cut = width && length > width;
 	char *copy = strdup(text), *end = copy;
 
 	if (!copy)
 		return;
-	for (size_t i = 0; i < width && *end; i++)
+	for (size_t i = 0; i + 1 < width && *end; i++)
 		for (end++; (*end & 0xc0) == 0x80;)
 			end++;
-	if (width)
+	if (cut)
 		*end = '\0';
 	print_terminal_text(terminal, copy);
+	if (cut)
+		fputs(terminal->unicode ? "\xe2\x80\xa6" : "~", stdout);
 	for (; length < width; length++)
 		putchar(' ');
 	free(copy);

@@ -472,7 +472,7 @@ def test_machine_lists_and_chooses_sections(tmp_path):
                  'host-gpu', 'gpu-latency'):
         assert name in names
     for wrong in (['--only', 'cpu'], ['--skip', 'tcp,gpu'], ['--rounds', '0'], ['--limit', '0'],
-                  ['--time', '-1']):
+                  ['--time', '-1'], ['--time', 'nan', '--list'], ['--seconds', 'nan', '--list']):
         done = run_machine(*wrong)
         assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith('machine: error: ')
 

@@ -95,6 +95,44 @@ def test_csv_and_json():
     assert goals[4]['verdict'] == 'not judged' and goals[5]['verdict'] is None and goals[2]['peer_figure'] is None
 
 
+def test_figures_without_goals(tmp_path):
+    """Sections such as tcp-manual have none: the terminal and the page show all figures."""
+    content = document()
+    content['figures'] = [{**row, 'goal': None, 'met': None} for row in content['figures']]
+    path = save(tmp_path, content)
+    for width in 70, 120:
+        lines = run('report', path, '--width', width, '--quiet', LC_ALL='C').stdout.splitlines()
+        assert len([line for line in lines if line.startswith('  ')]) == 7 and max(map(len, lines)) <= width
+    run('report', path, '-o', tmp_path / 'page.html', '--svg', tmp_path / 'goals.svg')
+    tree = ElementTree.fromstring((tmp_path / 'page.html').read_text(encoding='utf-8').split('\n', 1)[1])
+    assert len([row for row in tree.iter('tr') if row[0].get('scope') == 'row']) == 6
+    picture = ElementTree.parse(tmp_path / 'goals.svg').getroot()
+    assert 'No figure has a goal.' in [text.text for text in picture.iter(f'{SVG}text')]
+    assert {one['verdict'] for one in run_json('report', path)['goals']} == {None}
+    assert len(run('report', '--csv', path).stdout.splitlines()) == 7
+
+
+@pytest.mark.parametrize('shift', range(3))
+def test_long_texts_are_cut_between_characters(tmp_path, shift):
+    content, text = document(), shift * 'x' + 500 * '\u65e5'
+    for row in content['figures']:
+        row.update(section=text, what=text, unit=text, goal=text)
+    content['failures'] = [{'section': text, 'message': text}]
+    content['left_out'] = [{'section': text, 'what': text, 'reason': text}]
+    path = save(tmp_path, content)
+    run('report', path, '-o', tmp_path / 'page.html')
+    ElementTree.fromstring((tmp_path / 'page.html').read_text(encoding='utf-8').split('\n', 1)[1])
+    # Invalid text would have a replacement.
+    assert '\ufffd' not in run('report', path, '--json').stdout
+
+
+def test_sentence_of_a_figure_without_a_ratio(tmp_path):
+    content = document()
+    content['figures'][2]['met'] = False
+    texts = [one['text'] for one in run_json('report', save(tmp_path, content))['sentences']]
+    assert 'Missed: threads: local, 8 bytes, 8 threads, p99.9: 0.5 us, goal <= 1.' in texts
+
+
 def test_several_files(tmp_path):
     """A run in several calls has a file for each."""
     first, second = document(), document()
@@ -104,6 +142,15 @@ def test_several_files(tmp_path):
     text = (tmp_path / 'page.html').read_text(encoding='utf-8')
     assert '<caption>first.json' in text and '<caption>second.json' in text and 'gpu-latency, second.json' in text
     assert len(run_json('report', *files)['goals']) == 8
+    shown = run('report', *files, '--quiet', LC_ALL='C').stdout
+    assert re.findall('^(.*)\n  FIGURE', shown, re.M) == ['first.json', 'second.json']
+
+
+@pytest.mark.parametrize('locale, mark', [('C', '~'), ('C.UTF-8', '\u2026')])
+def test_terminal_marks_names_that_are_cut(locale, mark):
+    shown = run('report', SEED, '--width', 80, '--quiet', LC_ALL=locale).stdout
+    assert f'  4,000 connections at once, fai{mark}' in shown and '  write and its completion, 1M  ' in shown
+    assert mark not in run('report', SEED, '--width', 100, '--quiet', LC_ALL=locale).stdout
 
 
 def test_texts_are_escaped(tmp_path):

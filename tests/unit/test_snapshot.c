@@ -475,21 +475,21 @@ static void test_first_failure_stays(void **state)
 	for (unsigned i = 0; i < PL_ARRAY_SIZE(frames); i++)
 		fill_frame(&frames[i], i);
 	begin(&snapshot, npy);
-	assert_int_equal(mkdir(part, 0700), 0);
+	assert_int_equal(symlink("/dev/null", part), 0);
 	snapshot_take(&snapshot, &frames[0], &error);
-	assert_int_equal(snapshot_flush(&snapshot, &error), -EISDIR);
+	assert_int_equal(snapshot_flush(&snapshot, &error), -ELOOP);
 	assert_string_equal(error.object, part);
 	assert_string_equal(error.call, "open");
-	assert_int_equal(rmdir(part), 0);
+	assert_int_equal(unlink(part), 0);
 	assert_int_equal(mkfifo(part, 0600), 0);
 	memset(&error, 0, sizeof(error));
-	assert_int_equal(snapshot_take(&snapshot, &frames[1], &error), -EISDIR);
+	assert_int_equal(snapshot_take(&snapshot, &frames[1], &error), -ELOOP);
 	assert_string_equal(error.object, part);
-	assert_int_equal(snapshot_flush(&snapshot, &error), -EISDIR);
+	assert_int_equal(snapshot_flush(&snapshot, &error), -ELOOP);
 	assert_int_equal(unlink(part), 0);
 	snapshot_take(&snapshot, &frames[2], &error);
-	assert_int_equal(snapshot_flush(&snapshot, &error), -EISDIR);
-	assert_int_equal(snapshot_look(&snapshot, &pending, &error), -EISDIR);
+	assert_int_equal(snapshot_flush(&snapshot, &error), -ELOOP);
+	assert_int_equal(snapshot_look(&snapshot, &pending, &error), -ELOOP);
 	assert_int_equal(snapshot.written, 1);
 	assert_int_equal(read_number(), 2);
 	snapshot_close(&snapshot);
@@ -517,6 +517,19 @@ static void test_pipe_beside(void **state)
 	close(reader);
 	assert_int_equal(unlink(part), 0);
 	assert_int_equal(access(npy, F_OK), -1);
+}
+
+static void test_folder_beside(void **state)
+{
+	struct pl_stream_frame frame;
+	struct pl_error error;
+
+	(void)state;
+	assert_int_equal(mkdir(part, 0700), 0);
+	fill_frame(&frame, 7);
+	assert_int_equal(write_one(npy, &frame, &error), -EINVAL);
+	assert_string_equal(error.id, "FILE-KIND");
+	assert_int_equal(rmdir(part), 0);
 }
 
 static void test_places_that_no_file_replaces(void **state)
@@ -628,6 +641,7 @@ int main(void)
 		TEST(test_without_a_file),
 		TEST(test_first_failure_stays),
 		TEST(test_pipe_beside),
+		TEST(test_folder_beside),
 		TEST(test_places_that_no_file_replaces),
 		TEST(test_no_thread),
 		TEST(test_full_disk),

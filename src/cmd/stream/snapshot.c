@@ -91,14 +91,14 @@ static int snapshot_check_place(const char *path, struct pl_error *error)
 	return rc;
 }
 
-/* Opens the file beside the old one.  A pipe or device there stays, and gets nothing. */
+/* Opens the file beside the old one.  A pipe, device or folder there stays, and gets nothing. */
 static int snapshot_open_part(const char *name, struct pl_error *error)
 {
 	/* Without O_NONBLOCK, opening a pipe waits for its reader. */
 	int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
 	struct stat status;
 
-	if (fd < 0 && errno != ENXIO)
+	if (fd < 0 && errno != ENXIO && errno != EISDIR)
 		return cli_fail_new_path(error, -errno, "open", name);
 	if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
 		return fd;
