@@ -132,6 +132,7 @@ static void check_names(void *argument)
 int main(void)
 {
 	const struct test_case cases[] = {
+		{ "qp-work", end_hangs, "ibv_modify_qp to ERR", LIMIT },
 		{ "qp", end_hangs, "ibv_destroy_qp", LIMIT },
 		{ "cq", end_hangs, "ibv_destroy_cq", LIMIT },
 		{ "srq", end_hangs, "ibv_destroy_srq", LIMIT },
