@@ -76,6 +76,56 @@ static void look_hangs(void *argument)
 	_exit(0);
 }
 
+/* A device cannot be used, and its driver does not return from closing it either. The look goes on, and the context ends. */
+static void failed_open_hangs(void *argument)
+{
+	struct pl_context *context;
+	struct verbs_state *state;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	context = context_open(&card_manual);
+	state = state_of(context);
+	context->options.connect_timeout = MS;
+	card_show(1);
+	verbs_ports_look_now(state);
+	card_show(2);
+	card_fail_calls("ibv_query_device");
+	card_hold_calls("ibv_close_device");
+	check(!verbs_ports_look_now(state));
+	check_text(state->silent, "mlx5_1");
+	errno = 0;
+	pl_close(context);
+	check_number(errno, ETIMEDOUT);
+	_exit(0);
+}
+
+/* A driver opens a device late, when no look takes it any more, and does not return from closing it. */
+static void late_open_hangs(void *argument)
+{
+	struct pl_context *context;
+	struct verbs_state *state;
+	struct verbs_probe *probe;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	context = context_open(&card_manual);
+	state = state_of(context);
+	context->options.connect_timeout = MS;
+	card_show(1);
+	verbs_ports_look_now(state);
+	card_show(2);
+	card_hold_calls("ibv_query_device");
+	check(!verbs_ports_look_now(state));
+	probe = pl_list_first(&state->probes, struct verbs_probe, link);
+	card_hold_calls("ibv_close_device");
+	check(rdma_call_await(&probe->call, UINT64_MAX));
+	errno = 0;
+	pl_close(context);
+	check_number(errno, ETIMEDOUT);
+	_exit(0);
+}
+
 /* The library never returns the list of devices. */
 static void list_hangs(void *argument)
 {
@@ -142,6 +192,8 @@ int main(void)
 		{ "device", end_hangs, "ibv_close_device", LIMIT },
 		{ "query-port", look_hangs, "ibv_query_port", LIMIT },
 		{ "query-device", look_hangs, "ibv_query_device", LIMIT },
+		{ "failed-open", failed_open_hangs, NULL, LIMIT },
+		{ "late-open", late_open_hangs, NULL, LIMIT },
 		{ "list", list_hangs, NULL, LIMIT },
 		{ "late-answer", late_answer, NULL, LIMIT },
 		{ "check", check_names, NULL, LIMIT },

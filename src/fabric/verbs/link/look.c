@@ -281,6 +281,8 @@ static bool await_end(struct verbs_state *state, struct rdma_call *call)
 
 void verbs_looks_close(struct verbs_state *state)
 {
+	struct look look = { .state = state };
+
 	if (state->listing) {
 		await_end(state, &state->listing->call);
 		rdma_call_leave(&state->listing->call);
@@ -289,8 +291,13 @@ void verbs_looks_close(struct verbs_state *state)
 	while (!pl_list_empty(&state->probes)) {
 		struct verbs_probe *probe = pl_list_first(&state->probes, struct verbs_probe, link);
 
+		/* What it has opened ends as other devices do: the driver may not return from that either. */
+		if (await_end(state, &probe->call)) {
+			take_probe(&look, probe);
+			continue;
+		}
 		pl_list_remove(&probe->link);
-		if (!await_end(state, &probe->call) && probe->device)
+		if (probe->device)
 			verbs_device_give_up(probe->device);
 		rdma_call_leave(&probe->call);
 	}
