@@ -76,6 +76,32 @@ static void look_hangs(void *argument)
 	_exit(0);
 }
 
+/* A device is renamed while its driver opens it: no look opens it again. */
+static void renamed_while_opened(void *argument)
+{
+	struct pl_context *context;
+	struct verbs_state *state;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	context = context_open(&card_manual);
+	state = state_of(context);
+	context->options.connect_timeout = MS;
+	card_show(1);
+	verbs_ports_look_now(state);
+	card_show(2);
+	card_hold_opens(1u << 1);
+	check(!verbs_ports_look_now(state));
+	card_rename(1);
+	check(!verbs_ports_look_now(state));
+	card_hold_opens(0);
+	while (!verbs_ports_look_now(state))
+		sleep_ms(1);
+	check_number(card_counts_now().contexts, 2);
+	check_number(atomic_load(&state->place_count), 2);
+	pl_close(context);
+}
+
 /* A device cannot be used, and its driver does not return from closing it either. The look goes on, and the context ends. */
 static void failed_open_hangs(void *argument)
 {
@@ -192,6 +218,7 @@ int main(void)
 		{ "device", end_hangs, "ibv_close_device", LIMIT },
 		{ "query-port", look_hangs, "ibv_query_port", LIMIT },
 		{ "query-device", look_hangs, "ibv_query_device", LIMIT },
+		{ "renamed", renamed_while_opened, NULL, LIMIT },
 		{ "failed-open", failed_open_hangs, NULL, LIMIT },
 		{ "late-open", late_open_hangs, NULL, LIMIT },
 		{ "list", list_hangs, NULL, LIMIT },

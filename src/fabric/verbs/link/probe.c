@@ -160,6 +160,7 @@ struct verbs_probe *verbs_probe_start(struct verbs_state *state, struct verbs_li
 	probe->library = state->library;
 	probe->of = of;
 	snprintf(probe->name, sizeof(probe->name), "%s", name);
+	probe->entry = verbs_device_entry(of);
 	probe->device = device;
 	if (device) {
 		probe->verbs = device->verbs;
