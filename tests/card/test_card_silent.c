@@ -53,6 +53,25 @@ static void end_hangs(void *argument)
 	_exit(0);
 }
 
+/* All drivers answer: the end of a context keeps errno, although calls of the system fail meanwhile. */
+static void errno_stays(void *argument)
+{
+	struct pl_context *contexts[2];
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &card_manual, LENGTH);
+	contexts[0] = pair.environment.near;
+	contexts[1] = pair.environment.far;
+	for (unsigned i = 0; i < 2; i++) {
+		errno = EDOM;
+		pl_close(contexts[i]);
+		check_number(errno, EDOM);
+	}
+	buffer_close_bare(&pair.near);
+	buffer_close_bare(&pair.far);
+}
+
 /* A call of a look never returns, for a device that is open, or that is not. */
 static void look_hangs(void *argument)
 {
@@ -216,6 +235,7 @@ int main(void)
 		{ "mr", end_hangs, "ibv_dereg_mr", LIMIT },
 		{ "pd", end_hangs, "ibv_dealloc_pd", LIMIT },
 		{ "device", end_hangs, "ibv_close_device", LIMIT },
+		{ "errno", errno_stays, NULL, LIMIT },
 		{ "query-port", look_hangs, "ibv_query_port", LIMIT },
 		{ "query-device", look_hangs, "ibv_query_device", LIMIT },
 		{ "renamed", renamed_while_opened, NULL, LIMIT },
