@@ -215,6 +215,8 @@ int pl_open(struct pl_context **context, const struct pl_options *options, struc
  * Closes a context and all objects in it: peers, listeners, regions, remote regions, operations. All their handles
  * become invalid. Sends messages that wait, for at most 500 ms, and cancels running operations. On return no buffer is in
  * use, and every thread, socket and mapping is gone. No other thread may be inside the library with this context.
+ * Gives up an RDMA device whose driver does not return from a call for 10 s, and sets errno to ETIMEDOUT: what the driver
+ * may use stays then. Otherwise errno is kept.
  */
 void pl_close(struct pl_context *context);
 

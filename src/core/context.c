@@ -437,6 +437,7 @@ static void close_listeners(struct pl_context *context)
 void pl_close(struct pl_context *context)
 {
 	struct pl_allocator allocator;
+	const int before = errno;
 	struct pl_list *at;
 	bool given_up;
 
@@ -487,6 +488,6 @@ void pl_close(struct pl_context *context)
 	pl_free(&allocator, context->devices);
 	pl_index_table_free(&allocator, &context->peer_table);
 	pl_free(&allocator, context);
-	if (given_up)
-		errno = ETIMEDOUT;
+	/* Calls of the system that fail here, such as recv(2), must not look as if a driver was given up. */
+	errno = given_up ? ETIMEDOUT : before;
 }

@@ -276,6 +276,8 @@ unsigned card_looks_held(void);
 void card_hold_opens(unsigned devices);
 /* Lets all calls of a function wait, by its name; NULL: none. Calls that wait go on. */
 void card_hold_calls(const char *function);
+/* Lets all calls of a function fail, by its name; NULL: none. */
+void card_fail_calls(const char *function);
 /* Renames a device to "renamed" and its number. The next looks find a new object of the library. */
 void card_rename(unsigned number);
 /* Takes a port down, or up again; by its number among all ports, the first ports of all devices before the second ones. */
@@ -295,6 +297,8 @@ void card_await_look(void);
 void card_await_open(unsigned device);
 /* Waits while a test holds the calls of the function. */
 void card_await_call(const char *function);
+/* True if a test lets the calls of the function fail. */
+bool card_call_fails(const char *function);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);

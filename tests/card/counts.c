@@ -147,6 +147,14 @@ void card_hold_calls(const char *function)
 	hold(function);
 }
 
+void card_fail_calls(const char *function)
+{
+	void (*fail)(const char *function);
+
+	find_function("standin_card_fail_calls", &fail);
+	fail(function);
+}
+
 unsigned card_looks_held(void)
 {
 	unsigned (*count)(void);

@@ -354,6 +354,8 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 	const struct card_character *character = card_character();
 
 	card_await_call(__func__);
+	if (card_call_fails(__func__))
+		return EIO;
 	*attributes = (struct ibv_device_attr){
 		.fw_ver = "stand-in",
 		.vendor_id = vendor_of(of),

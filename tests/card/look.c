@@ -11,6 +11,7 @@ static struct {
 	unsigned count;
 	unsigned opens; /* devices that are not opened, a bit for each */
 	const char *function; /* function whose calls do not return; NULL: none */
+	const char *failing;  /* function whose calls fail; NULL: none */
 } looks = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 void card_await_look(void)
@@ -36,6 +37,23 @@ void card_await_call(const char *function)
 	pthread_mutex_lock(&looks.lock);
 	while (looks.function && !strcmp(looks.function, function))
 		pthread_cond_wait(&looks.changed, &looks.lock);
+	pthread_mutex_unlock(&looks.lock);
+}
+
+bool card_call_fails(const char *function)
+{
+	bool fails;
+
+	pthread_mutex_lock(&looks.lock);
+	fails = looks.failing && !strcmp(looks.failing, function);
+	pthread_mutex_unlock(&looks.lock);
+	return fails;
+}
+
+void standin_card_fail_calls(const char *function)
+{
+	pthread_mutex_lock(&looks.lock);
+	looks.failing = function;
 	pthread_mutex_unlock(&looks.lock);
 }
 

@@ -520,6 +520,8 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask)
 	struct card_qp *qp = (struct card_qp *)base;
 	int rc = 0;
 
+	if (mask & IBV_QP_STATE && attributes->qp_state == IBV_QPS_ERR)
+		card_await_call("ibv_modify_qp to ERR");
 	if (mask & IBV_QP_DEST_QPN && attributes->dest_qp_num != base->qp_num)
 		rc = resolve_neighbour();
 	if (rc)

@@ -53,6 +53,25 @@ static void end_hangs(void *argument)
 	_exit(0);
 }
 
+/* All drivers answer: the end of a context keeps errno, although calls of the system fail meanwhile. */
+static void errno_stays(void *argument)
+{
+	struct pl_context *contexts[2];
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &card_manual, LENGTH);
+	contexts[0] = pair.environment.near;
+	contexts[1] = pair.environment.far;
+	for (unsigned i = 0; i < 2; i++) {
+		errno = EDOM;
+		pl_close(contexts[i]);
+		check_number(errno, EDOM);
+	}
+	buffer_close_bare(&pair.near);
+	buffer_close_bare(&pair.far);
+}
+
 /* A call of a look never returns, for a device that is open, or that is not. */
 static void look_hangs(void *argument)
 {
@@ -70,6 +89,82 @@ static void look_hangs(void *argument)
 	card_hold_calls(argument);
 	check(!verbs_ports_look_now(state));
 	check_text(state->silent, !strcmp(argument, "ibv_query_device") ? "mlx5_1" : "mlx5_0");
+	errno = 0;
+	pl_close(context);
+	check_number(errno, ETIMEDOUT);
+	_exit(0);
+}
+
+/* A device is renamed while its driver opens it: no look opens it again. */
+static void renamed_while_opened(void *argument)
+{
+	struct pl_context *context;
+	struct verbs_state *state;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	context = context_open(&card_manual);
+	state = state_of(context);
+	context->options.connect_timeout = MS;
+	card_show(1);
+	verbs_ports_look_now(state);
+	card_show(2);
+	card_hold_opens(1u << 1);
+	check(!verbs_ports_look_now(state));
+	card_rename(1);
+	check(!verbs_ports_look_now(state));
+	card_hold_opens(0);
+	while (!verbs_ports_look_now(state))
+		sleep_ms(1);
+	check_number(card_counts_now().contexts, 2);
+	check_number(atomic_load(&state->place_count), 2);
+	pl_close(context);
+}
+
+/* A device cannot be used, and its driver does not return from closing it either. The look goes on, and the context ends. */
+static void failed_open_hangs(void *argument)
+{
+	struct pl_context *context;
+	struct verbs_state *state;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	context = context_open(&card_manual);
+	state = state_of(context);
+	context->options.connect_timeout = MS;
+	card_show(1);
+	verbs_ports_look_now(state);
+	card_show(2);
+	card_fail_calls("ibv_query_device");
+	card_hold_calls("ibv_close_device");
+	check(!verbs_ports_look_now(state));
+	check_text(state->silent, "mlx5_1");
+	errno = 0;
+	pl_close(context);
+	check_number(errno, ETIMEDOUT);
+	_exit(0);
+}
+
+/* A driver opens a device late, when no look takes it any more, and does not return from closing it. */
+static void late_open_hangs(void *argument)
+{
+	struct pl_context *context;
+	struct verbs_state *state;
+	struct verbs_probe *probe;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	context = context_open(&card_manual);
+	state = state_of(context);
+	context->options.connect_timeout = MS;
+	card_show(1);
+	verbs_ports_look_now(state);
+	card_show(2);
+	card_hold_calls("ibv_query_device");
+	check(!verbs_ports_look_now(state));
+	probe = pl_list_first(&state->probes, struct verbs_probe, link);
+	card_hold_calls("ibv_close_device");
+	check(rdma_call_await(&probe->call, UINT64_MAX));
 	errno = 0;
 	pl_close(context);
 	check_number(errno, ETIMEDOUT);
@@ -132,6 +227,7 @@ static void check_names(void *argument)
 int main(void)
 {
 	const struct test_case cases[] = {
+		{ "qp-work", end_hangs, "ibv_modify_qp to ERR", LIMIT },
 		{ "qp", end_hangs, "ibv_destroy_qp", LIMIT },
 		{ "cq", end_hangs, "ibv_destroy_cq", LIMIT },
 		{ "srq", end_hangs, "ibv_destroy_srq", LIMIT },
@@ -139,8 +235,12 @@ int main(void)
 		{ "mr", end_hangs, "ibv_dereg_mr", LIMIT },
 		{ "pd", end_hangs, "ibv_dealloc_pd", LIMIT },
 		{ "device", end_hangs, "ibv_close_device", LIMIT },
+		{ "errno", errno_stays, NULL, LIMIT },
 		{ "query-port", look_hangs, "ibv_query_port", LIMIT },
 		{ "query-device", look_hangs, "ibv_query_device", LIMIT },
+		{ "renamed", renamed_while_opened, NULL, LIMIT },
+		{ "failed-open", failed_open_hangs, NULL, LIMIT },
+		{ "late-open", late_open_hangs, NULL, LIMIT },
 		{ "list", list_hangs, NULL, LIMIT },
 		{ "late-answer", late_answer, NULL, LIMIT },
 		{ "check", check_names, NULL, LIMIT },

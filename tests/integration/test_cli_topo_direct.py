@@ -122,6 +122,8 @@ def test_silent_driver(tmp_path):
     for state in 'hangs', 'crashed with signal 11', 'not started':
         notes = topo(build(tmp_path / state, f'verbs.state {state}\n'))['notes']
         assert any(note.startswith('Data Direct functions of the cards are unknown') and state in note for note in notes)
+    notes = topo(build(tmp_path / 'device', 'verbs.state done\nverbs.device.mlx5_0.open 110\n'))['notes']
+    assert any('are unknown' in note and 'no answer about mlx5_0' in note for note in notes)
     for name, facts in ('done', 'verbs.state done\n'), ('none', None):
         assert not any('Data Direct' in note for note in topo(build(tmp_path / name, facts))['notes'])
 

@@ -159,13 +159,14 @@ static int get_async_event(struct ibv_context *context, struct ibv_async_event *
 static void test_awaited_receive(void **state)
 {
 	static const struct {
-		bool drains, returns, closed;
+		bool drains, returns, closed, silent;
 		unsigned missed, lost;
-	} cases[] = { { true, true, false, 0, 0 },
-		      { true, false, false, 0, 1 },
-		      { true, false, false, LASTS_MISSED, 1 },
-		      { true, false, true, 0, 1 },
-		      { false, false, false, 0, 0 } };
+	} cases[] = { { true, true, false, false, 0, 0 },
+		      { true, false, false, false, 0, 1 },
+		      { true, false, false, false, LASTS_MISSED, 1 },
+		      { true, false, true, false, 0, 1 },
+		      { true, false, false, true, 0, 0 },
+		      { false, false, false, false, 0, 0 } };
 
 	(void)state;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(cases); i++) {
@@ -181,9 +182,12 @@ static void test_awaited_receive(void **state)
 		returning = cases[i].returns ? rail : NULL;
 		events_asked = 0;
 		rig->device.verbs = cases[i].closed ? NULL : &rig->verbs;
+		atomic_store(&rig->device.silent, cases[i].silent);
 		verbs_await_last_receive(rail);
+		atomic_store(&rig->device.silent, false);
 		rig->device.verbs = &rig->verbs;
-		assert_int_equal(events_asked > 0, cases[i].drains && !cases[i].closed && !cases[i].missed);
+		assert_int_equal(events_asked > 0,
+				 cases[i].drains && !cases[i].closed && !cases[i].silent && !cases[i].missed);
 		assert_int_equal(rig->queue.receives_lost, cases[i].lost);
 		atomic_store(&rail->last_reached, true);
 		verbs_rig_free(rig);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "diag/check/data_direct.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,24 +21,39 @@ int pl_data_direct_add(struct pl_topology *topology, struct pl_sysroot *root, co
 	return rc;
 }
 
+static bool may_have_function(const struct pl_topology *topology, const struct pl_card *card)
+{
+	return card->name[0] && card->node >= 0 && topology->nodes[card->node].vendor == PL_PCI_VENDOR_MELLANOX;
+}
+
 static bool may_have_functions(const struct pl_topology *topology)
 {
-	for (size_t i = 0; topology->gpu_count && i < topology->card_count; i++) {
-		const struct pl_card *card = &topology->cards[i];
-
-		if (card->name[0] && card->node >= 0 && topology->nodes[card->node].vendor == PL_PCI_VENDOR_MELLANOX)
+	for (size_t i = 0; topology->gpu_count && i < topology->card_count; i++)
+		if (may_have_function(topology, &topology->cards[i]))
 			return true;
-	}
 	return false;
 }
 
-/* Notes a child process that did not end. In a dump the child is that of all questions to libibverbs. */
+/*
+ * Notes a child process that did not end, or a driver that did not answer it. In a dump the child is that of all questions to
+ * libibverbs.
+ */
 static void note_silence(struct pl_topology *topology, const struct pl_facts *facts, bool live)
 {
 	const char *state = pl_facts_get(facts, "%s.state", live ? "data-direct" : "verbs");
 
-	if (state && strcmp(state, "done"))
+	if (state && strcmp(state, "done")) {
 		snprintf(topology->data_direct_silent, sizeof(topology->data_direct_silent), "%s", state);
+		return;
+	}
+	for (size_t i = 0; i < topology->card_count; i++) {
+		const struct pl_card *card = &topology->cards[i];
+
+		if (may_have_function(topology, card) &&
+		    pl_facts_number(facts, 0, "verbs.device.%s.open", card->name) == ETIMEDOUT)
+			snprintf(topology->data_direct_silent, sizeof(topology->data_direct_silent),
+				 "no answer about %.40s", card->name);
+	}
 }
 
 int pl_data_direct_read(struct pl_topology *topology, struct pl_sysroot *root, uint64_t timeout)

@@ -334,7 +334,8 @@ static void end_link(struct verbs_rail *rail)
 	rail->endpoint->closing = true;
 	verbs_fail(rail, "the connection was closed");
 	deadline = pl_now() + FLUSH_LIMIT;
-	while (rail->link == VERBS_DRAINING && !pl_list_empty(&rail->posted) && pl_now() < deadline)
+	while (rail->link == VERBS_DRAINING && !pl_list_empty(&rail->posted) && !atomic_load(&rail->device->silent) &&
+	       pl_now() < deadline)
 		verbs_cq_poll(rail->queue);
 	verbs_await_last_receive(rail);
 }

@@ -326,8 +326,18 @@ void verbs_cq_shut(struct verbs_cq *queue);
 void verbs_state_close(struct pl_context *context, void *state);
 
 /* object_end.c */
-/* Kinds of a device's objects. */
-enum verbs_object { VERBS_QP, VERBS_MW, VERBS_MR, VERBS_SRQ, VERBS_CQ, VERBS_CHANNEL, VERBS_PD, VERBS_CONTEXT };
+/* Kinds of a device's objects. VERBS_QP_WORK: the work of a queue pair, which the error state ends. */
+enum verbs_object {
+	VERBS_QP_WORK,
+	VERBS_QP,
+	VERBS_MW,
+	VERBS_MR,
+	VERBS_SRQ,
+	VERBS_CQ,
+	VERBS_CHANNEL,
+	VERBS_PD,
+	VERBS_CONTEXT,
+};
 /*
  * Ends an object. Returns 0 or a negative errno. While the context closes, the first call of the device that does not return
  * within state->silence gives up the device: -ETIMEDOUT, then and for each further object.

@@ -27,7 +27,7 @@ struct verbs_device *verbs_device_make(struct verbs_state *state, struct verbs_p
 	pl_list_init(&device->registrations);
 	pl_list_init(&device->stuck_registrations);
 	snprintf(device->name, sizeof(device->name), "%s", probe->name);
-	device->entry = verbs_device_entry(probe->of);
+	device->entry = probe->entry;
 	device->verbs = opened->verbs;
 	device->pd = opened->pd;
 	device->loop_pd = opened->loop_pd;

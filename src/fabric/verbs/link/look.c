@@ -127,13 +127,22 @@ static void take_probe(struct look *look, struct verbs_probe *probe)
 
 /* -- probes --------------------------------------------------------------------------------------- */
 
-/* True if an earlier probe of the device still waits for the driver. */
-static bool is_probed(const struct verbs_state *state, const struct verbs_device *device, const char *name)
+/* True if a probe opens this device, whatever its name is now. */
+static bool probe_opens(const struct verbs_probe *probe, const struct ibv_device *of, const char *name)
+{
+	if (!probe->entry)
+		return !strcmp(probe->name, name);
+	return !strcmp(probe->of->dev_name, of->dev_name) && verbs_device_entry(of) == probe->entry;
+}
+
+/* True if an earlier probe of the device still waits for the driver. device: NULL: it is not open. */
+static bool is_probed(const struct verbs_state *state, const struct verbs_device *device, const struct ibv_device *of,
+		      const char *name)
 {
 	pl_list_for_each(at, &state->probes) {
 		const struct verbs_probe *probe = pl_list_entry(at, struct verbs_probe, link);
 
-		if (probe->device == device && (device || !strcmp(probe->name, name)))
+		if (probe->device == device && (device || probe_opens(probe, of, name)))
 			return true;
 	}
 	return false;
@@ -153,7 +162,7 @@ static void probe_device(struct look *look, struct ibv_device *of)
 		meet_obstacle(look, of->transport_type == IBV_TRANSPORT_IWARP ? VERBS_IWARP : VERBS_NO_RC, 0, name);
 		return;
 	}
-	if (is_probed(state, device, name) || (device && !verbs_device_use(device)))
+	if (is_probed(state, device, of, name) || (device && !verbs_device_use(device)))
 		return;
 	probe = verbs_probe_start(state, look->listing, of, device);
 	if (probe) {
@@ -281,6 +290,8 @@ static bool await_end(struct verbs_state *state, struct rdma_call *call)
 
 void verbs_looks_close(struct verbs_state *state)
 {
+	struct look look = { .state = state };
+
 	if (state->listing) {
 		await_end(state, &state->listing->call);
 		rdma_call_leave(&state->listing->call);
@@ -289,8 +300,13 @@ void verbs_looks_close(struct verbs_state *state)
 	while (!pl_list_empty(&state->probes)) {
 		struct verbs_probe *probe = pl_list_first(&state->probes, struct verbs_probe, link);
 
+		/* What it has opened ends as other devices do: the driver may not return from that either. */
+		if (await_end(state, &probe->call)) {
+			take_probe(&look, probe);
+			continue;
+		}
 		pl_list_remove(&probe->link);
-		if (!await_end(state, &probe->call) && probe->device)
+		if (probe->device)
 			verbs_device_give_up(probe->device);
 		rdma_call_leave(&probe->call);
 	}

@@ -47,6 +47,7 @@ struct verbs_probe {
 	const struct verbs_library *library;
 	struct ibv_device *of;
 	char name[IBV_SYSFS_NAME_MAX];
+	uint64_t entry;              /* verbs_device_entry() at the start */
 	struct verbs_device *device; /* the open one, for the look; NULL: the probe opens it */
 	unsigned gid_index, pkey;    /* options of the context */
 	bool allowed[UINT8_MAX + 1]; /* ports, by number */

@@ -16,7 +16,11 @@ struct end {
 
 static int end_object(const struct verbs_library *library, enum verbs_object kind, void *object)
 {
+	struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
+
 	switch (kind) {
+	case VERBS_QP_WORK:
+		return verbs_result(library->ibv_modify_qp(object, &failed, IBV_QP_STATE));
 	case VERBS_QP:
 		return verbs_result(library->ibv_destroy_qp(object));
 	case VERBS_MW:

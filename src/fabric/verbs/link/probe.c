@@ -111,19 +111,8 @@ static int read_ports(struct verbs_probe *probe)
 	return 0;
 }
 
-static void run_probe(struct rdma_call *call)
+static void close_opened(struct verbs_probe *probe)
 {
-	struct verbs_probe *probe = pl_container_of(call, struct verbs_probe, call);
-
-	if (!probe->verbs)
-		probe->code = open_device(probe);
-	if (probe->code == 0)
-		probe->code = read_ports(probe);
-}
-
-static void drop_probe(struct rdma_call *call)
-{
-	struct verbs_probe *probe = pl_container_of(call, struct verbs_probe, call);
 	const struct verbs_opened *opened = &probe->opened;
 
 	if (opened->loop_pd)
@@ -132,6 +121,27 @@ static void drop_probe(struct rdma_call *call)
 		probe->library->ibv_dealloc_pd(opened->pd);
 	if (opened->verbs)
 		probe->library->ibv_close_device(opened->verbs);
+	probe->opened = (struct verbs_opened){ 0 };
+}
+
+static void run_probe(struct rdma_call *call)
+{
+	struct verbs_probe *probe = pl_container_of(call, struct verbs_probe, call);
+
+	if (!probe->verbs)
+		probe->code = open_device(probe);
+	if (probe->code == 0)
+		probe->code = read_ports(probe);
+	/* On this thread, because a driver that failed may not return from these calls either. */
+	if (probe->code < 0)
+		close_opened(probe);
+}
+
+static void drop_probe(struct rdma_call *call)
+{
+	struct verbs_probe *probe = pl_container_of(call, struct verbs_probe, call);
+
+	close_opened(probe);
 	put_listing(probe->listing);
 	pl_free(&pl_system_allocator, probe->ports);
 	pl_free(&pl_system_allocator, probe);
@@ -150,6 +160,7 @@ struct verbs_probe *verbs_probe_start(struct verbs_state *state, struct verbs_li
 	probe->library = state->library;
 	probe->of = of;
 	snprintf(probe->name, sizeof(probe->name), "%s", name);
+	probe->entry = verbs_device_entry(of);
 	probe->device = device;
 	if (device) {
 		probe->verbs = device->verbs;

@@ -127,11 +127,9 @@ static void set_link(struct verbs_rail *rail, enum verbs_link link)
 /* Moves the queue pair into the error state, in which the card returns all work. The rail is DRAINING. */
 static void drain_qp(struct verbs_rail *rail)
 {
-	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
-
 	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);
 	rail->awaits_last = false;
-	verbs_library_of(rail)->ibv_modify_qp(rail->qp, &attributes, IBV_QP_STATE);
+	verbs_object_end(rail->device, VERBS_QP_WORK, rail->qp);
 	verbs_tell_down(rail);
 	if (pl_list_empty(&rail->posted))
 		pl_engine_post(home_of(rail), &rail->drained_task);
@@ -288,11 +286,11 @@ void verbs_fail_run(struct pl_task *task)
 
 /*
  * True if the queue pair has not returned all receives. Some may have frames, whose completions are lost with the queue
- * pair, although the other end knows that the frames arrived.
+ * pair, although the other end knows that the frames arrived. A device that was given up returns none.
  */
 static bool keeps_receives(const struct verbs_rail *rail)
 {
-	if (!rail->qp)
+	if (!rail->qp || atomic_load(&rail->device->silent))
 		return false;
 	return rail->queue->srq ? !atomic_load(&rail->last_reached) : rail->receives_posted;
 }
