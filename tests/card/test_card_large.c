@@ -77,7 +77,8 @@ static void flow_open(struct flow *flow, unsigned rails)
 	narrow_grants = true;
 	rail_limit = rails;
 	pair_open(&flow->pair, &card_manual, SLOTS * SLOT);
-	await_lanes(&flow->pair.environment, rails);
+	/* Writes over all rails: the windows of the grant are bound. */
+	pair_spread(&flow->pair, rails);
 }
 
 /* -- cases ----------------------------------------------------------------------------------------- */
