@@ -9,7 +9,7 @@
 
 static constexpr size_t LENGTH = 1 << 20;
 
-/* Writes 64 bytes by a request of its own. */
+/* Writes 64 bytes by a request of its own. Writes have no order, so other threads do not write to the first 4 KiB. */
 static void write_once(stand_in &agent, const range &local, const range &there, const char *to)
 {
 	nixlBackendReqH *handle;
@@ -38,9 +38,10 @@ void test_threads(void *argument)
 		threads.emplace_back([&, half] {
 			nixlBackendReqH *handle;
 			for (int i = 0; i < ROUNDS; i++) {
-				check_number(agent.prepare(NIXL_WRITE, local, there,
-							   { { half, half, 4096 }, { half + 8192, half + 16384, 64 } },
-							   "two", handle),
+				check_number(agent.prepare(
+						     NIXL_WRITE, local, there,
+						     { { half, half + 4096, 4096 }, { half + 8192, half + 16384, 64 } },
+						     "two", handle),
 					     NIXL_SUCCESS);
 				for (int post = 0; post < 3; post++)
 					check_number(agent.finish(handle, agent.post(handle, half ? "high" : "low")),
@@ -83,8 +84,9 @@ void test_threads(void *argument)
 }
 
 /*
- * Threads post to an agent without an end. Meanwhile another thread connects to a third agent and disconnects, again and
- * again; then it disconnects from the agent of the others, whose postings end, and are refused from then on.
+ * Threads post to an agent without an end, each to bytes of its own. Meanwhile another thread connects to a third agent and
+ * disconnects, again and again; then it disconnects from the agent of the others, whose postings end, and are refused from then on.
+ * Bytes of canceled postings may arrive late, so the last write has bytes of its own, too.
  */
 void test_disconnects(void *argument)
 {
@@ -98,11 +100,11 @@ void test_disconnects(void *argument)
 
 	check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
 	check_number(agent.load("two", other.public_data(own), own.address, LENGTH, there), NIXL_SUCCESS);
-	for (int i = 0; i < 2; i++) {
-		threads.emplace_back([&] {
+	for (size_t at : { 65536, 131072 }) {
+		threads.emplace_back([&, at] {
 			nixlBackendReqH *handle;
 			nixl_status_t status;
-			check_number(agent.prepare(NIXL_WRITE, local, there, { { 0, 0, 65536 } }, "two", handle),
+			check_number(agent.prepare(NIXL_WRITE, local, there, { { 0, at, 65536 } }, "two", handle),
 				     NIXL_SUCCESS);
 			while ((status = agent.finish(handle, agent.post(handle))) == NIXL_SUCCESS)
 				posted++;
