@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane demo`."""
 import json
+import re
 import signal
 import subprocess
 import time
@@ -32,6 +33,8 @@ def test_prints_a_table():
     for word in ['STEP', 'RATE', 'LATENCY', 'ROUTE', 'pull ', 'push 2 frames', 'write 8 bytes', 'total', 'p50 ', 'p99 ',
                  'direct', 'GPUs  ', 'TLS', 'no differences']:
         assert word in done.stdout
+    assert 'route     direct, 1 lane: local' in done.stdout
+    assert re.search(r'^route     direct, \d lanes?: tcp: ', run('demo', *TINY, '--no-gpu', '--fabric', 'tcp').stdout, re.M)
 
 
 def test_all_options_of_connections_and_a_key_of_the_user(tmp_path):

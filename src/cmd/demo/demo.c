@@ -77,8 +77,9 @@ static void print_demo_start(const struct demo *demo)
 
 	if (demo->common.quiet || demo->common.json)
 		return;
-	printf("A second process serves %zu files of this machine, %s, at %s.\n\n", demo->files.count,
-	       cli_format_bytes(bytes, demo->files.bytes), demo->server.address);
+	printf("A second process serves %zu %s of this machine, %s, at %s.\n\n", demo->files.count,
+	       demo->files.count == 1 ? "file" : "files", cli_format_bytes(bytes, demo->files.bytes),
+	       demo->server.address);
 	fflush(stdout);
 }
 

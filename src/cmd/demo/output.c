@@ -103,8 +103,8 @@ static void print_demo_facts(const struct demo *demo)
 	char bytes[CLI_UNIT_MAX];
 
 	putchar('\n');
-	print_demo_fact("route", "%s, %u of %u lanes: %s", cli_route_name(result->route), result->lanes, info->lanes,
-			result->reason);
+	print_demo_fact("route", "%s, %u %s: %s", cli_route_name(result->route), result->lanes,
+			result->lanes == 1 ? "lane" : "lanes", result->reason);
 	print_gpu_facts(&demo->gpu);
 	print_demo_fact("control", "%s", info->authenticated ? "TLS, authenticated with a key" : "TLS without a key");
 	print_demo_fact("data", "%s",
