@@ -101,22 +101,6 @@ def test_metadata_and_layouts_of_frames_are_kept(tmp_path):
     assert again[PAGE:again.index(b'PLINDEX1')] == recorded[PAGE:recorded.index(b'PLINDEX1')]
 
 
-def test_relay_waits_for_a_stopped_subscriber():
-    frames = b''.join(map(frame, range(12)))
-    with fed(*HOLD) as publisher, relaying(publisher.address, *HELD, *HOLD, '--slots', '2', '--json') as relay:
-        process = start('subscribe', relay.address, 'cam0', *HELD, '--to', '-')
-        relay.wait_for('subscribers', 1)
-        process.send_signal(signal.SIGSTOP)
-        publisher.feed(frames)
-        relay.wait_for('published', 2)
-        time.sleep(1)  # a relay that does not wait is noticed
-        process.send_signal(signal.SIGCONT)
-        publisher.finish()
-        assert ended(process)[0] == frames
-        totals = relay.finish_json()
-    assert (totals['frames'], totals['lost']) == (12, 0)
-
-
 def test_gap_is_passed_on():
     with fed('--slots', '2', '--fabric', 'tcp') as publisher:
         proxy = Proxy(publisher.address)
