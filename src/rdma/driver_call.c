@@ -2,8 +2,9 @@
 #include "rdma/driver_call.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 #include <time.h>
+
+#include "rdma/driver_thread.h"
 
 static void drop_call(struct rdma_call *call)
 {
@@ -29,21 +30,6 @@ static void *run_call(void *argument)
 	return NULL;
 }
 
-/* Signals are for the program's threads, except those of a fault of the thread itself. */
-static void start_thread(struct rdma_call *call)
-{
-	sigset_t all, before;
-
-	sigfillset(&all);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	call->threaded = pthread_create(&call->thread, NULL, run_call, call) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 void rdma_call_start(struct rdma_call *call)
 {
 	pthread_condattr_t attributes;
@@ -55,7 +41,7 @@ void rdma_call_start(struct rdma_call *call)
 	pthread_condattr_destroy(&attributes);
 	call->ended = call->left = false;
 	call->since = pl_now();
-	start_thread(call);
+	call->threaded = rdma_thread_create(&call->thread, run_call, call) == 0;
 	if (!call->threaded)
 		run_call(call);
 }

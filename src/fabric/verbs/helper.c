@@ -3,10 +3,10 @@
  * Helper threads of a context, for calls of the driver that wait: an engine must not wait so long. Threads start when a
  * job finds none idle, and end with the context.
  */
-#include <signal.h>
 #include <time.h>
 
 #include "fabric/verbs/helper.h"
+#include "rdma/driver_thread.h"
 
 static void *run_jobs(void *argument)
 {
@@ -35,29 +35,14 @@ static void *run_jobs(void *argument)
 	return NULL;
 }
 
-/* Signals are for the program's threads, except those of a fault of the thread itself. The caller holds the lock. */
-static void start_helper(struct verbs_helpers *helpers)
-{
-	sigset_t all, before;
-
-	sigfillset(&all);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	if (pthread_create(&helpers->threads[helpers->count], NULL, run_jobs, helpers) == 0)
-		helpers->count++;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 bool verbs_helpers_start(struct verbs_helpers *helpers, struct verbs_job *job)
 {
 	bool started;
 
 	pthread_mutex_lock(&helpers->lock);
-	if (helpers->pending >= helpers->idle && helpers->count < VERBS_HELPERS)
-		start_helper(helpers);
+	if (helpers->pending >= helpers->idle && helpers->count < VERBS_HELPERS &&
+	    rdma_thread_create(&helpers->threads[helpers->count], run_jobs, helpers) == 0)
+		helpers->count++;
 	started = helpers->count;
 	if (started) {
 		pl_list_append(&helpers->jobs, &job->link);
