@@ -28,6 +28,14 @@ static struct verbs_state *state_of(struct pl_context *context)
 	return state;
 }
 
+/* Closes a context that gives up a driver. */
+static void close_gives_up(struct pl_context *context)
+{
+	errno = 0;
+	pl_close(context);
+	check_number(errno, ETIMEDOUT);
+}
+
 /* All calls of a function that ends objects never return. Both contexts end all the same, with all else that they have. */
 static void end_hangs(void *argument)
 {
@@ -43,11 +51,8 @@ static void end_hangs(void *argument)
 		atomic_store(&contexts[i]->closing, true);
 	}
 	card_hold_calls(argument);
-	for (unsigned i = 0; i < 2; i++) {
-		errno = 0;
-		pl_close(contexts[i]);
-		check_number(errno, ETIMEDOUT);
-	}
+	for (unsigned i = 0; i < 2; i++)
+		close_gives_up(contexts[i]);
 	check_number(card_counts_now().contexts, 2);
 	/* The objects that stay are meant to. */
 	_exit(0);
@@ -72,8 +77,8 @@ static void errno_stays(void *argument)
 	buffer_close_bare(&pair.far);
 }
 
-/* A call of a look never returns, for a device that is open, or that is not. */
-static void look_hangs(void *argument)
+/* Opens a context that has looked at one card, and shows a second one. Looks wait only briefly for drivers. */
+static struct pl_context *open_before_card(void)
 {
 	struct pl_context *context;
 	struct verbs_state *state;
@@ -84,14 +89,23 @@ static void look_hangs(void *argument)
 	context->options.connect_timeout = MS;
 	card_show(1);
 	verbs_ports_look_now(state);
-	check_number(atomic_load(&state->place_count), 1);
 	card_show(2);
+	return context;
+}
+
+/* A call of a look never returns, for a device that is open, or that is not. */
+static void look_hangs(void *argument)
+{
+	struct pl_context *context;
+	struct verbs_state *state;
+
+	context = open_before_card();
+	state = state_of(context);
+	check_number(atomic_load(&state->place_count), 1);
 	card_hold_calls(argument);
 	check(!verbs_ports_look_now(state));
 	check_text(state->silent, !strcmp(argument, "ibv_query_device") ? "mlx5_1" : "mlx5_0");
-	errno = 0;
-	pl_close(context);
-	check_number(errno, ETIMEDOUT);
+	close_gives_up(context);
 	_exit(0);
 }
 
@@ -102,13 +116,8 @@ static void renamed_while_opened(void *argument)
 	struct verbs_state *state;
 
 	(void)argument;
-	setenv("STANDIN_CARDS", "2", 1);
-	context = context_open(&card_manual);
+	context = open_before_card();
 	state = state_of(context);
-	context->options.connect_timeout = MS;
-	card_show(1);
-	verbs_ports_look_now(state);
-	card_show(2);
 	card_hold_opens(1u << 1);
 	check(!verbs_ports_look_now(state));
 	card_rename(1);
@@ -128,20 +137,13 @@ static void failed_open_hangs(void *argument)
 	struct verbs_state *state;
 
 	(void)argument;
-	setenv("STANDIN_CARDS", "2", 1);
-	context = context_open(&card_manual);
+	context = open_before_card();
 	state = state_of(context);
-	context->options.connect_timeout = MS;
-	card_show(1);
-	verbs_ports_look_now(state);
-	card_show(2);
 	card_fail_calls("ibv_query_device");
 	card_hold_calls("ibv_close_device");
 	check(!verbs_ports_look_now(state));
 	check_text(state->silent, "mlx5_1");
-	errno = 0;
-	pl_close(context);
-	check_number(errno, ETIMEDOUT);
+	close_gives_up(context);
 	_exit(0);
 }
 
@@ -153,21 +155,14 @@ static void late_open_hangs(void *argument)
 	struct verbs_probe *probe;
 
 	(void)argument;
-	setenv("STANDIN_CARDS", "2", 1);
-	context = context_open(&card_manual);
+	context = open_before_card();
 	state = state_of(context);
-	context->options.connect_timeout = MS;
-	card_show(1);
-	verbs_ports_look_now(state);
-	card_show(2);
 	card_hold_calls("ibv_query_device");
 	check(!verbs_ports_look_now(state));
 	probe = pl_list_first(&state->probes, struct verbs_probe, link);
 	card_hold_calls("ibv_close_device");
 	check(rdma_call_await(&probe->call, UINT64_MAX));
-	errno = 0;
-	pl_close(context);
-	check_number(errno, ETIMEDOUT);
+	close_gives_up(context);
 	_exit(0);
 }
 
@@ -181,9 +176,7 @@ static void list_hangs(void *argument)
 	card_hold_looks(true);
 	verbs_ports_look(state, pl_now() + MS);
 	check(atomic_load(&state->port_look.busy));
-	errno = 0;
-	pl_close(context);
-	check_number(errno, ETIMEDOUT);
+	close_gives_up(context);
 }
 
 /* A driver that answers when the context is gone: what its thread opened is closed, and its memory freed. */
