@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Records of TLS 1.3 (RFC 8446, section 5.2) with the suite TLS_AES_128_GCM_SHA256, for connections whose ends have a
- * traffic secret of each direction without a handshake. An object protects one direction. Not thread-safe. Every
- * function leaves OpenSSL's error queue empty.
+ * traffic secret of each direction without a handshake. An object protects one direction. Not thread-safe. No function
+ * adds to OpenSSL's error queue; one that fails empties it.
  */
 #ifndef PL_RECORD_H
 #define PL_RECORD_H
