@@ -5,6 +5,8 @@
 
 #define WORD sizeof(uint64_t)
 #define LINE 128
+/* Distance at which a long copy loads its destination: a core has stores of some lines under way, and waits for the others. */
+#define AHEAD 1024
 
 /* Keeps the compiler from joining or exchanging stores. */
 static void keep_store_order(void)
@@ -84,6 +86,11 @@ void pl_copy_ordered(void *to, const void *from, size_t length)
 	out += words;
 	in += words;
 	length -= words;
+	for (; length >= LINE + AHEAD; length -= LINE, out += LINE, in += LINE) {
+		__builtin_prefetch(out + AHEAD, 1);
+		__builtin_prefetch(out + AHEAD + LINE / 2, 1);
+		copy_line(out, in);
+	}
 	for (; length >= LINE; length -= LINE, out += LINE, in += LINE)
 		copy_line(out, in);
 	words = length / WORD * WORD;
