@@ -7,6 +7,7 @@
 #include "base/memcheck.h"
 #include "base/ordered_copy.h"
 #include "control/socket_io.h"
+#include "control/vector_position.h"
 
 /*
  * Records under one key: half of the 2^24.5 that RFC 8446, section 5.5, allows for AES-GCM, rounded down. A new key
@@ -24,8 +25,6 @@
  */
 #define BATCH_FIRST (5 * PL_RECORD_MAX)
 #define BATCH_BULK (16 * PL_RECORD_MAX)
-/* Most elements of a vector in one record. */
-#define PARTS_MAX 256
 
 /* Messages: the handshake message KeyUpdate, and the alert close_notify (RFC 8446, sections 4.6.3 and 6.1). */
 static const uint8_t key_update[] = { 24, 0, 0, 1, 0 };
@@ -73,44 +72,7 @@ void pl_sealed_close(struct pl_sealed *sealed)
 	pl_free(sealed->allocator, sealed);
 }
 
-/* -- elements of vectors ------------------------------------------------------------------------------------------ */
-
-/* Position in a vector. */
-struct position {
-	const struct iovec *vector;
-	int count;
-	size_t offset; /* in the first element */
-	size_t total;  /* bytes before */
-};
-
-static void advance_position(struct position *at, size_t length)
-{
-	at->total += length;
-	while (at->count && length >= at->vector->iov_len - at->offset) {
-		length -= at->vector->iov_len - at->offset;
-		at->offset = 0;
-		at->vector++;
-		at->count--;
-	}
-	at->offset += length;
-}
-
-/* Fills `parts` with the next bytes of a vector, at most `most`. Returns the number of elements. */
-static int slice_vector(struct position at, struct iovec parts[PARTS_MAX], size_t most, size_t *length)
-{
-	int count = 0;
-
-	*length = 0;
-	while (at.count && count < PARTS_MAX && *length < most) {
-		size_t part = PL_MIN(at.vector->iov_len - at.offset, most - *length);
-
-		if (part)
-			parts[count++] = (struct iovec){ (char *)at.vector->iov_base + at.offset, part };
-		*length += part;
-		advance_position(&at, part);
-	}
-	return count;
-}
+/* -- copying ---------------------------------------------------------------------------------------------------- */
 
 static void copy_directly(const struct iovec *parts, int count, uint8_t *bytes, bool to_parts)
 {
@@ -213,11 +175,11 @@ static ssize_t seal_key_update(struct pl_sealed *sealed, uint8_t *record)
  * Seals the next bytes of a vector and advances the position. Returns the record's length, -EFAULT for memory that is
  * not there, or -EIO.
  */
-static ssize_t seal_next(struct pl_sealed *sealed, struct position *at, bool fragile, uint8_t *record)
+static ssize_t seal_next(struct pl_sealed *sealed, struct pl_position *at, bool fragile, uint8_t *record)
 {
-	struct iovec parts[PARTS_MAX];
+	struct iovec parts[PL_POSITION_PARTS];
 	size_t length;
-	int count = slice_vector(*at, parts, PL_RECORD_CONTENT, &length);
+	int count = pl_position_slice(*at, parts, PL_RECORD_CONTENT, &length);
 
 	if (fragile) {
 		ssize_t copied = copy_fragile(parts, count, record + PL_RECORD_HEADER, length, false);
@@ -228,7 +190,7 @@ static ssize_t seal_next(struct pl_sealed *sealed, struct position *at, bool fra
 		count = 1;
 		parts[0] = (struct iovec){ record + PL_RECORD_HEADER, length };
 	}
-	advance_position(at, length);
+	pl_position_advance(at, length);
 	sealed->full_records = sealed->last_record == PL_RECORD_CONTENT ? sealed->full_records + 1 : 0;
 	sealed->last_record = length;
 	return pl_record_seal(&sealed->out, PL_RECORD_DATA, parts, count, record);
@@ -247,7 +209,7 @@ static int take_batch_buffer(struct pl_sealed *sealed, size_t length)
  * Seals the next bytes of a vector into the buffer, as records of at most `most` bytes together, and advances the position. Returns 0,
  * or the negative errno of bytes that it could not seal, which stops it. Releases a buffer that stays empty.
  */
-static int seal_batch(struct pl_sealed *sealed, struct position *at, size_t most, bool fragile)
+static int seal_batch(struct pl_sealed *sealed, struct pl_position *at, size_t most, bool fragile)
 {
 	ssize_t length = seal_key_update(sealed, sealed->unsent);
 
@@ -266,14 +228,14 @@ static int seal_batch(struct pl_sealed *sealed, struct position *at, size_t most
 
 ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
 {
-	struct position at = { vector, count, 0, 0 };
+	struct pl_position at = { vector, count, 0, 0 };
 	/* Each stream keeps fewer bytes that it could not send where many do. */
 	size_t length = 0, most = BATCH_FIRST, limit = pl_spare_all_kept(sealed->spare) ? BATCH_FIRST : BATCH_BULK;
 	int rc = pl_sealed_flush(sealed);
 
 	for (int i = 0; i < count; i++)
 		length += vector[i].iov_len;
-	advance_position(&at, 0);
+	pl_position_advance(&at, 0);
 	sealed->last_record = 0;
 	for (; rc == 0 && at.count; most = PL_MIN(2 * most, limit)) {
 		int sealing = take_batch_buffer(sealed, length - at.total);
@@ -457,11 +419,11 @@ static int get_plain(struct pl_sealed *sealed, bool *received)
 }
 
 /* Moves decrypted bytes to a vector. Returns 0, or -EFAULT: they stay, as with a socket. */
-static int deliver_plain(struct pl_sealed *sealed, struct position *at, bool fragile)
+static int deliver_plain(struct pl_sealed *sealed, struct pl_position *at, bool fragile)
 {
-	struct iovec parts[PARTS_MAX];
+	struct iovec parts[PL_POSITION_PARTS];
 	size_t length;
-	int count = slice_vector(*at, parts, sealed->plain_length, &length);
+	int count = pl_position_slice(*at, parts, sealed->plain_length, &length);
 	ssize_t moved = (ssize_t)length;
 
 	if (fragile)
@@ -472,17 +434,17 @@ static int deliver_plain(struct pl_sealed *sealed, struct position *at, bool fra
 		return -EFAULT;
 	sealed->plain_at += (size_t)moved;
 	sealed->plain_length -= (size_t)moved;
-	advance_position(at, (size_t)moved);
+	pl_position_advance(at, (size_t)moved);
 	return 0;
 }
 
 ssize_t pl_sealed_read(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
 {
-	struct position at = { vector, count, 0, 0 };
+	struct pl_position at = { vector, count, 0, 0 };
 	bool received = false;
 	int rc = 0;
 
-	advance_position(&at, 0);
+	pl_position_advance(&at, 0);
 	while (rc == 0 && at.count) {
 		rc = get_plain(sealed, &received);
 		if (rc == 0)
