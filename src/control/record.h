@@ -52,8 +52,9 @@ ssize_t pl_record_length(const uint8_t header[PL_RECORD_HEADER]);
 
 /*
  * Checks a whole record and decrypts it in place: its content then begins at PL_RECORD_HEADER. Returns the length of the
- * content, without padding, or -EPROTO for a record that the other end did not seal as the next one.
+ * content, without padding, or -EPROTO for a record that the other end did not seal as the next one. `room` is the memory
+ * to which the caller copies the content: it is loaded into caches meanwhile, and not changed. It may be empty.
  */
-ssize_t pl_record_open(struct pl_record_key *key, uint8_t *record, size_t length, uint8_t *type);
+ssize_t pl_record_open(struct pl_record_key *key, uint8_t *record, size_t length, struct iovec room, uint8_t *type);
 
 #endif

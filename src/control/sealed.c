@@ -318,8 +318,8 @@ static ssize_t next_record(const struct pl_sealed *sealed)
 	return length > (ssize_t)have ? 0 : length;
 }
 
-/* Opens the next record. Returns 0, -EAGAIN if it is not complete, or another negative errno. */
-static int open_next(struct pl_sealed *sealed)
+/* Opens the next record, for which `room` waits. Returns 0, -EAGAIN if it is not complete, or another negative errno. */
+static int open_next(struct pl_sealed *sealed, struct iovec room)
 {
 	ssize_t length = next_record(sealed), content;
 	uint8_t *record, type;
@@ -330,7 +330,7 @@ static int open_next(struct pl_sealed *sealed)
 		return -EPROTO;
 	record = sealed->buffer + sealed->sealed_at;
 	sealed->sealed_at += (size_t)length;
-	content = pl_record_open(&sealed->in, record, (size_t)length, &type);
+	content = pl_record_open(&sealed->in, record, (size_t)length, room, &type);
 	return content < 0 ? (int)content : take_content(sealed, type, record + PL_RECORD_HEADER, (size_t)content);
 }
 
@@ -401,13 +401,16 @@ static void keep_buffer(struct pl_sealed *sealed)
 		move_received(sealed, small, BUFFER_SMALL, first);
 }
 
-/* Gets the next decrypted bytes, by at most one system call a read, as other streams wait. Returns 0 or an errno. */
-static int get_plain(struct pl_sealed *sealed, bool *received)
+/*
+ * Gets the next decrypted bytes, by at most one system call a read, as other streams wait. They go to `room` later. Returns 0 or an
+ * errno.
+ */
+static int get_plain(struct pl_sealed *sealed, struct iovec room, bool *received)
 {
 	int rc = sealed->failure;
 
 	while (rc == 0 && !sealed->plain_length) {
-		rc = open_next(sealed);
+		rc = open_next(sealed, room);
 		if (rc != -EAGAIN || *received)
 			continue;
 		*received = true;
@@ -441,12 +444,13 @@ static int deliver_plain(struct pl_sealed *sealed, struct pl_position *at, bool 
 ssize_t pl_sealed_read(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
 {
 	struct pl_position at = { vector, count, 0, 0 };
+	const struct iovec none = { NULL, 0 };
 	bool received = false;
 	int rc = 0;
 
 	pl_position_advance(&at, 0);
 	while (rc == 0 && at.count) {
-		rc = get_plain(sealed, &received);
+		rc = get_plain(sealed, fragile ? none : pl_position_rest(&at), &received);
 		if (rc == 0)
 			rc = deliver_plain(sealed, &at, fragile);
 	}

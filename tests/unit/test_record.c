@@ -74,7 +74,8 @@ static void test_known_records(void **state)
 		assert_int_equal(pl_record_seal(&seal, known[i].type, parts, 2, made), length);
 		assert_memory_equal(made, record, length);
 		assert_int_equal(pl_record_length(record), length);
-		assert_int_equal(pl_record_open(&open, record, length, &type), is_data ? 50 : 2);
+		assert_int_equal(pl_record_open(&open, record, length, (struct iovec){ NULL, 0 }, &type),
+				 is_data ? 50 : 2);
 		assert_int_equal(type, known[i].type);
 		assert_memory_equal(record + PL_RECORD_HEADER, is_data ? data : alert, is_data ? 50 : 2);
 		pl_record_key_close(&seal);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Records under each number, and the error queue of OpenSSL. */
+/* Records under each number, of each size, and the error queue of OpenSSL. */
 #include <errno.h>
 #include <openssl/err.h>
 #include <string.h>
@@ -13,11 +13,14 @@
 static const uint8_t secret[PL_RECORD_SECRET] = { 7 };
 static uint8_t data[SIZE] = { 1, 2, 3 };
 
-/* Every bit of a record's number counts: a record opens under its own number only. */
+/*
+ * Every bit of a record's number counts: a record opens under its own number only. Memory that waits for the content keeps its bytes,
+ * whether the record is right or not.
+ */
 static void case_numbers(void *unused)
 {
-	static uint8_t record[SIZE + PL_RECORD_OVERHEAD], copy[sizeof(record)];
-	const struct iovec part = { data, SIZE };
+	static uint8_t record[SIZE + PL_RECORD_OVERHEAD], copy[sizeof(record)], room[2 * SIZE], zeros[sizeof(room)];
+	const struct iovec part = { data, SIZE }, waiting = { room, sizeof(room) };
 	struct pl_record_key seal, open;
 	uint8_t type;
 
@@ -29,11 +32,46 @@ static void case_numbers(void *unused)
 		check_number(pl_record_seal(&seal, PL_RECORD_DATA, &part, 1, record), sizeof(record));
 		memcpy(copy, record, sizeof(record));
 		open.sequence = 0;
-		check_number(pl_record_open(&open, copy, sizeof(copy), &type), -EPROTO);
+		check_number(pl_record_open(&open, copy, sizeof(copy), waiting, &type), -EPROTO);
 		check(ERR_peek_error() == 0);
 		open.sequence = 1ull << bit;
-		check_number(pl_record_open(&open, record, sizeof(record), &type), SIZE);
+		check_number(pl_record_open(&open, record, sizeof(record), waiting, &type), SIZE);
 		check(!memcmp(record + PL_RECORD_HEADER, data, SIZE));
+		check(!memcmp(room, zeros, sizeof(room)));
+	}
+	pl_record_key_close(&seal);
+	pl_record_key_close(&open);
+}
+
+/*
+ * A record opens as a whole or not at all, of any size, and for any memory that waits: it is decrypted in parts if that memory is loaded
+ * meanwhile.
+ */
+static void case_parts(void *unused)
+{
+	static const size_t sizes[] = { 0,    1,    2047,  2048,  2049,  4096,  5471, 5472,
+					5473, 8192, 10943, 10944, 10945, 16383, 16384 };
+	static uint8_t content[PL_RECORD_CONTENT], room[PL_RECORD_CONTENT + 1];
+	static uint8_t record[PL_RECORD_MAX], damaged[PL_RECORD_MAX];
+	struct pl_record_key seal, open;
+	uint8_t type;
+
+	(void)unused;
+	for (size_t i = 0; i < sizeof(content); i++)
+		content[i] = (uint8_t)(i * 31 + i / 256);
+	check_number(pl_record_key_open(&seal, secret, true), 0);
+	check_number(pl_record_key_open(&open, secret, false), 0);
+	for (size_t i = 0; i < PL_ARRAY_SIZE(sizes) * PL_ARRAY_SIZE(sizes); i++) {
+		const struct iovec part = { content, sizes[i / PL_ARRAY_SIZE(sizes)] };
+		const struct iovec waiting = { room + 1, sizes[i % PL_ARRAY_SIZE(sizes)] };
+		size_t size = part.iov_len + PL_RECORD_OVERHEAD;
+
+		check_number(pl_record_seal(&seal, PL_RECORD_DATA, &part, 1, record), (long long)size);
+		memcpy(damaged, record, size);
+		damaged[i % 2 ? size - 1 : PL_RECORD_HEADER] ^= 1;
+		check_number(pl_record_open(&open, damaged, size, waiting, &type), -EPROTO);
+		check_number(pl_record_open(&open, record, size, waiting, &type), (long long)part.iov_len);
+		check(!memcmp(record + PL_RECORD_HEADER, content, part.iov_len));
 	}
 	pl_record_key_close(&seal);
 	pl_record_key_close(&open);
@@ -43,7 +81,7 @@ static void case_numbers(void *unused)
 static void case_error_queue(void *unused)
 {
 	static uint8_t record[SIZE + PL_RECORD_OVERHEAD];
-	const struct iovec part = { data, SIZE };
+	const struct iovec part = { data, SIZE }, none = { NULL, 0 };
 	struct pl_record_key seal, open;
 	uint8_t type;
 
@@ -52,7 +90,7 @@ static void case_error_queue(void *unused)
 	check_number(pl_record_key_open(&open, secret, false), 0);
 	ERR_raise(ERR_LIB_USER, 1);
 	check_number(pl_record_seal(&seal, PL_RECORD_DATA, &part, 1, record), sizeof(record));
-	check_number(pl_record_open(&open, record, sizeof(record), &type), SIZE);
+	check_number(pl_record_open(&open, record, sizeof(record), none, &type), SIZE);
 	check_number(ERR_GET_LIB(ERR_get_error()), ERR_LIB_USER);
 	check(ERR_peek_error() == 0);
 	pl_record_key_close(&seal);
@@ -63,6 +101,7 @@ int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "numbers", case_numbers, NULL, 20 },
+		{ "parts", case_parts, NULL, 20 },
 		{ "error-queue", case_error_queue, NULL, 20 },
 	};
 
