@@ -290,6 +290,7 @@ void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_h
 {
 	ring->control = control;
 	ring->geometry = header->geometry;
+	ring->layout_end = 0;
 	pl_ring_header_encode(header, control);
 	pl_ring_set_state(ring, PL_STREAM_LIVE);
 }
@@ -300,7 +301,7 @@ void pl_ring_claim(struct pl_ring *ring, uint64_t sequence)
 	ring_fence();
 }
 
-/* Writes all but the stamp. Most frames have no layout of their own. */
+/* Writes all but the stamp and the layout. */
 static void descriptor_encode_fields(const struct pl_ring_descriptor *descriptor, uint32_t slot, uint8_t *buffer)
 {
 	put32(buffer + 8, slot);
@@ -309,9 +310,26 @@ static void descriptor_encode_fields(const struct pl_ring_descriptor *descriptor
 	put64(buffer + 24, descriptor->captured);
 	put64(buffer + 32, descriptor->published);
 	put64(buffer + 40, descriptor->metadata_length);
+}
+
+/* Writes the rest behind the metadata's length. Most frames have no layout of their own. */
+static void descriptor_encode_layout(const struct pl_ring_descriptor *descriptor, uint8_t *buffer)
+{
 	memset(buffer + DESCRIPTOR_LAYOUT, 0, PL_RING_DESCRIPTOR - DESCRIPTOR_LAYOUT);
 	if (descriptor->layout.bits)
 		layout_encode(&descriptor->layout, buffer + DESCRIPTOR_LAYOUT);
+}
+
+/*
+ * Writes the layout of a frame. A slot whose last frame had none has zeros there, so a stream without such layouts writes one
+ * cache line of each descriptor, and both ends keep the other one.
+ */
+static void ring_write_layout(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, uint8_t *buffer)
+{
+	if (descriptor->layout.bits)
+		ring->layout_end = PL_MAX(ring->layout_end, descriptor->sequence + 1);
+	if (descriptor->sequence < ring->layout_end + ring->geometry.slots)
+		descriptor_encode_layout(descriptor, buffer);
 }
 
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata)
@@ -324,6 +342,7 @@ void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *des
 	ring_order();
 	descriptor_encode_fields(descriptor, pl_ring_index(descriptor->sequence, ring->geometry.slots),
 				 ring->control + offset);
+	ring_write_layout(ring, descriptor, ring->control + offset);
 	if (descriptor->metadata_length && metadata)
 		memcpy(ring->control + offset + PL_RING_DESCRIPTOR, metadata, descriptor->metadata_length);
 	ring_store(ring, offset, descriptor->sequence + 1);
@@ -379,6 +398,7 @@ void pl_ring_descriptor_encode(const struct pl_ring_descriptor *descriptor, cons
 {
 	put64(buffer, descriptor->sequence + 1);
 	descriptor_encode_fields(descriptor, pl_ring_index(descriptor->sequence, geometry->slots), buffer);
+	descriptor_encode_layout(descriptor, buffer);
 }
 
 /* True if bytes of the layout are not zero. */

@@ -115,8 +115,10 @@ int pl_ring_header_decode(const uint8_t buffer[PL_RING_HEADER], struct pl_ring_h
 struct pl_ring {
 	uint8_t *control;
 	struct pl_ring_geometry geometry;
+	uint64_t layout_end; /* sequence behind the last descriptor with a layout of its own */
 };
 
+/* `control`: memory of zeros. */
 void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_header *header);
 /* Claims a sequence. Later stores, and devices that they start, write into the slot behind the claim. */
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence);
