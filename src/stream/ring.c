@@ -8,8 +8,8 @@
  *
  * Layout: u8 code, u8 bits, u16 lanes, u32 dimensions, u64 shape[8]; 72 bytes, and 8 zeros in the header.
  *
- * Cursors: 0 u64 claimed, 8 u64 published, 16 u64 that readers ignore (earlier releases wrote a time), 24 u32 state;
- * zeros to the end.
+ * Cursors: 0 u64 claimed, 8 u64 published, 16 u64 PL_RING_MARKS_CLAIMS (earlier releases wrote 0 or a time, which readers ignore),
+ * 24 u32 state; zeros to the end.
  *
  * Descriptor: 0 u64 stamp (sequence + 1, bit 63 while it is being written), 8 u32 slot, 12 u32 flags, 16 u64 length,
  * 24 u64 captured, 32 u64 published, 40 u16 length of the metadata, 42 zeros, 48 layout (72 bytes), 120 u64 zero.
@@ -292,12 +292,20 @@ void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_h
 	ring->geometry = header->geometry;
 	ring->layout_end = 0;
 	pl_ring_header_encode(header, control);
+	ring_store(ring, PL_RING_HEADER + 16, PL_RING_MARKS_CLAIMS);
 	pl_ring_set_state(ring, PL_STREAM_LIVE);
 }
 
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence)
 {
 	ring_store(ring, PL_RING_HEADER, sequence + 1);
+	ring_store(ring, pl_ring_descriptor_offset(&ring->geometry, sequence), (sequence + 1) | STAMP_WRITING);
+	ring_fence();
+}
+
+void pl_ring_claim_below(struct pl_ring *ring, uint64_t end)
+{
+	ring_store(ring, PL_RING_HEADER, end);
 	ring_fence();
 }
 
@@ -360,7 +368,7 @@ uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end, bool l
 
 	aborted.published = pl_wall_clock();
 	aborted.captured = lost ? 0 : aborted.published;
-	pl_ring_claim(ring, end - 1);
+	pl_ring_claim_below(ring, end);
 	for (aborted.sequence = described; aborted.sequence < end; aborted.sequence++)
 		pl_ring_describe(ring, &aborted, NULL);
 	pl_ring_publish(ring, end);
@@ -378,6 +386,19 @@ const uint64_t *pl_ring_claimed(const struct pl_ring *ring)
 }
 
 /* -- cursors and descriptors ------------------------------------------------------------------------- */
+
+bool pl_ring_marks_claims(const uint8_t cursors[PL_RING_CURSORS])
+{
+	return get64(cursors + 16) == PL_RING_MARKS_CLAIMS;
+}
+
+bool pl_ring_stamp_holds(const uint8_t *descriptor, uint64_t sequence)
+{
+	const uint64_t *stamp = (const uint64_t *)(const void *)descriptor;
+
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return le64toh(__atomic_load_n(stamp, __ATOMIC_RELAXED)) == sequence + 1;
+}
 
 int pl_ring_cursors_decode(const uint8_t buffer[PL_RING_CURSORS], struct pl_ring_cursors *cursors)
 {
