@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/prefetch.h"
 
 static const uint8_t ring_magic[8] = "PLSTREAM";
 
@@ -307,6 +308,11 @@ void pl_ring_claim_below(struct pl_ring *ring, uint64_t end)
 {
 	ring_store(ring, PL_RING_HEADER, end);
 	ring_fence();
+}
+
+void pl_ring_prepare(const struct pl_ring *ring, uint64_t sequence)
+{
+	pl_prefetch_write(ring->control + pl_ring_descriptor_offset(&ring->geometry, sequence));
 }
 
 /* Writes all but the stamp and the layout. */

@@ -135,6 +135,8 @@ void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_h
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence);
 /* Claims all sequences below `end`, without a mark. No payload may be written into the slots. */
 void pl_ring_claim_below(struct pl_ring *ring, uint64_t end);
+/* Fetches the line of a descriptor that the caller will write soon. The slot must not be in use. */
+void pl_ring_prepare(const struct pl_ring *ring, uint64_t sequence);
 /* Writes the descriptor of a claimed sequence. Without metadata it keeps those of an earlier call. */
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata);
 /*

@@ -148,6 +148,9 @@ bool pl_frame_unchanged_at(const struct pl_stream_frame *frame, struct pl_ring_l
 	return pl_ring_whole(look->claimed, frame->sequence, frame->view->geometry.slots);
 }
 
+/* Frames before the admission of a frame at which its descriptor is fetched from the cache of the publisher's core. */
+#define FETCH_AHEAD 8u
+
 bool pl_frame_describe_in_place(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	const struct pl_ring_geometry *geometry = &subscriber->geometry;
@@ -157,6 +160,8 @@ bool pl_frame_describe_in_place(struct pl_subscriber *subscriber, struct pl_stre
 
 	if (!view)
 		return false;
+	if (frame->sequence + FETCH_AHEAD < subscriber->view_published)
+		__builtin_prefetch(ring_view_descriptor(view, frame->sequence + FETCH_AHEAD));
 	memcpy(to, ring_view_descriptor(view, frame->sequence), geometry->descriptor_stride);
 	frame->described = pl_ring_descriptor_decode(to, geometry, frame->sequence, &frame->descriptor) == 0;
 	/* A look at `claimed` costs the way of a cache line. The take of a frame with a payload looks at it anyway. */
