@@ -404,7 +404,7 @@ static void finish_loan(struct pl_stream_frame *frame, struct pl_ring_descriptor
 		pl_ring_publish(&publisher->ring, published);
 	publisher->published = published;
 	pl_lock_release(&publisher->lock);
-	pl_publisher_announce_frames(publisher);
+	pl_publisher_announce_frames(publisher, descriptor->published);
 }
 
 /* Checks a frame to be published, and fills the descriptor. `options`: receives options of this version. */
