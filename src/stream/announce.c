@@ -10,6 +10,8 @@
 #define CHANNEL_FULL (32u << 10)
 /* Time after which an announcer tells what it has not told: the channel was full, or the subscriber had enough to read. */
 #define ANNOUNCE_PAUSE (5 * PL_NS_PER_MS)
+/* Time after which a pass that an engine has not begun keeps no other engine from one. */
+#define HANDED_TIME PL_NS_PER_MS
 
 /* True if one end waits for the message, perhaps without limit of time, and no later message replaces it. */
 static bool message_is_awaited(const struct pl_stream_message *message)
@@ -253,7 +255,9 @@ static void announce_all(struct pl_announcer *announcer, bool all)
 		silent &= subscription_limited(subscription);
 		announce_news(subscription, all);
 	}
-	atomic_store(&announcer->silent, silent);
+	/* A store takes the cache line from publishing threads. */
+	if (atomic_load(&announcer->silent) != silent)
+		atomic_store(&announcer->silent, silent);
 }
 
 static void announcer_run(struct pl_task *task)
@@ -278,6 +282,7 @@ static void announcer_spread(struct pl_task *task)
 	struct pl_announcer *announcer = pl_container_of(task, struct pl_announcer, spread_task);
 	struct pl_publisher *publisher = announcer->publisher;
 
+	atomic_store(&publisher->handed, 0);
 	for (unsigned i = 0; i < publisher->context->engine_count; i++) {
 		struct pl_announcer *other = &publisher->announcers[i];
 
@@ -321,11 +326,19 @@ static bool announcer_is_busy(const struct pl_announcer *announcer)
  *
  * An announcer stops to be silent before it looks at `published` for a subscription, and the caller has published under the same
  * lock before it looks at `silent`. So one of both sees the other.
+ *
+ * A pass that was handed over and has not begun will see this frame likewise: it sets `handed` to 0 first. So of many frames a pass one
+ * looks at the engines, whose cache lines take longer than the rest of the call. A pass that does not begin in time has an engine that
+ * is stuck, and another engine gets the next one.
  */
-void pl_publisher_announce_frames(struct pl_publisher *publisher)
+void pl_publisher_announce_frames(struct pl_publisher *publisher, uint64_t now)
 {
 	struct pl_announcer *first = NULL, *chosen = NULL;
+	uint64_t handed = atomic_load(&publisher->handed);
 	unsigned count = 0;
+
+	if (handed && now - handed < HANDED_TIME)
+		return;
 
 	for (unsigned i = 0; i < publisher->context->engine_count; i++) {
 		struct pl_announcer *announcer = &publisher->announcers[i];
@@ -341,6 +354,7 @@ void pl_publisher_announce_frames(struct pl_publisher *publisher)
 	if (!chosen)
 		chosen = first;
 	if (count > 1) {
+		atomic_store(&publisher->handed, now);
 		pl_engine_hand_over(chosen->engine, &chosen->spread_task);
 	} else if (first) {
 		/* A publishing thread collects nothing, and sends each pushed frame itself as soon as it can. */

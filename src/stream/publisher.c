@@ -108,7 +108,7 @@ static int publisher_allocate(struct pl_publisher *publisher, const char *memory
 		pl_announcer_init(&publisher->announcers[i], publisher, context->engines[i]);
 	pl_ring_init(&publisher->ring, pl_region_address(publisher->control), &publisher->header);
 	if (publisher->first) {
-		pl_ring_claim(&publisher->ring, publisher->first - 1);
+		pl_ring_claim_below(&publisher->ring, publisher->first);
 		pl_ring_publish(&publisher->ring, publisher->first);
 	}
 	return 0;

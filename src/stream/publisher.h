@@ -52,9 +52,12 @@ struct pl_announcer {
 	struct pl_timer timer;        /* tells what was left for later: ANNOUNCE_PAUSE */
 	struct pl_timer token_timer;  /* ends subscriptions whose tokens have expired */
 	struct pl_list subscriptions; /* home_link; home */
-	atomic_uint count;            /* elements of `subscriptions` */
+	/* Publishing threads read the next two for each frame. They change seldom, and the engine writes the others all the time. */
+	uint8_t apart[PL_CACHE_LINE];
+	atomic_uint count; /* elements of `subscriptions` */
 	/* True if no subscription can be told of a frame before its subscriber has answered. Changed at home. */
 	atomic_bool silent;
+	uint8_t apart_behind[PL_CACHE_LINE];
 };
 
 /* Nanoseconds for which a subscription may be prepared. The drivers of GPUs take seconds to start. */
@@ -111,6 +114,9 @@ struct pl_publisher {
 	struct pl_turn turn;             /* a slot became free, a loan ended, or a subscription reported */
 	struct pl_announcer *announcers; /* one for each engine */
 	struct pl_frame_marks marks;     /* loans that wait for streams */
+	uint8_t apart[PL_CACHE_LINE];    /* publishing threads write for each frame behind it, and engines before it */
+	/* Time (wall clock) at which a pass over all subscriptions was handed to an engine; 0 once it has begun. */
+	_Atomic uint64_t handed;
 
 	struct pl_lock lock; /* all below */
 	struct pl_wall wall;
@@ -202,8 +208,8 @@ void pl_subscription_dismiss(struct pl_subscription *subscription);
 
 /* announce.c: posts the tasks of all announcers that have subscriptions. No lock is held. */
 void pl_publisher_announce(struct pl_publisher *publisher);
-/* The same for news that are only of frames: without announcers that can tell nobody. */
-void pl_publisher_announce_frames(struct pl_publisher *publisher);
+/* The same for news that are only of frames, at this time (wall clock): without announcers that can tell nobody. */
+void pl_publisher_announce_frames(struct pl_publisher *publisher, uint64_t now);
 void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine);
 /*
  * Tells a subscription the news, unless it has too many announcements to answer. Frames wait for a report of a subscriber that has

@@ -8,8 +8,8 @@
  *
  * Layout: u8 code, u8 bits, u16 lanes, u32 dimensions, u64 shape[8]; 72 bytes, and 8 zeros in the header.
  *
- * Cursors: 0 u64 claimed, 8 u64 published, 16 u64 that readers ignore (earlier releases wrote a time), 24 u32 state;
- * zeros to the end.
+ * Cursors: 0 u64 claimed, 8 u64 published, 16 u64 PL_RING_MARKS_CLAIMS (earlier releases wrote 0 or a time, which readers ignore),
+ * 24 u32 state; zeros to the end.
  *
  * Descriptor: 0 u64 stamp (sequence + 1, bit 63 while it is being written), 8 u32 slot, 12 u32 flags, 16 u64 length,
  * 24 u64 captured, 32 u64 published, 40 u16 length of the metadata, 42 zeros, 48 layout (72 bytes), 120 u64 zero.
@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/prefetch.h"
 
 static const uint8_t ring_magic[8] = "PLSTREAM";
 
@@ -290,17 +291,31 @@ void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_h
 {
 	ring->control = control;
 	ring->geometry = header->geometry;
+	ring->layout_end = 0;
 	pl_ring_header_encode(header, control);
+	ring_store(ring, PL_RING_HEADER + 16, PL_RING_MARKS_CLAIMS);
 	pl_ring_set_state(ring, PL_STREAM_LIVE);
 }
 
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence)
 {
 	ring_store(ring, PL_RING_HEADER, sequence + 1);
+	ring_store(ring, pl_ring_descriptor_offset(&ring->geometry, sequence), (sequence + 1) | STAMP_WRITING);
 	ring_fence();
 }
 
-/* Writes all but the stamp. Most frames have no layout of their own. */
+void pl_ring_claim_below(struct pl_ring *ring, uint64_t end)
+{
+	ring_store(ring, PL_RING_HEADER, end);
+	ring_fence();
+}
+
+void pl_ring_prepare(const struct pl_ring *ring, uint64_t sequence)
+{
+	pl_prefetch_write(ring->control + pl_ring_descriptor_offset(&ring->geometry, sequence));
+}
+
+/* Writes all but the stamp and the layout. */
 static void descriptor_encode_fields(const struct pl_ring_descriptor *descriptor, uint32_t slot, uint8_t *buffer)
 {
 	put32(buffer + 8, slot);
@@ -309,9 +324,26 @@ static void descriptor_encode_fields(const struct pl_ring_descriptor *descriptor
 	put64(buffer + 24, descriptor->captured);
 	put64(buffer + 32, descriptor->published);
 	put64(buffer + 40, descriptor->metadata_length);
+}
+
+/* Writes the rest behind the metadata's length. Most frames have no layout of their own. */
+static void descriptor_encode_layout(const struct pl_ring_descriptor *descriptor, uint8_t *buffer)
+{
 	memset(buffer + DESCRIPTOR_LAYOUT, 0, PL_RING_DESCRIPTOR - DESCRIPTOR_LAYOUT);
 	if (descriptor->layout.bits)
 		layout_encode(&descriptor->layout, buffer + DESCRIPTOR_LAYOUT);
+}
+
+/*
+ * Writes the layout of a frame. A slot whose last frame had none has zeros there, so a stream without such layouts writes one
+ * cache line of each descriptor, and both ends keep the other one.
+ */
+static void ring_write_layout(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, uint8_t *buffer)
+{
+	if (descriptor->layout.bits)
+		ring->layout_end = PL_MAX(ring->layout_end, descriptor->sequence + 1);
+	if (descriptor->sequence < ring->layout_end + ring->geometry.slots)
+		descriptor_encode_layout(descriptor, buffer);
 }
 
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata)
@@ -324,6 +356,7 @@ void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *des
 	ring_order();
 	descriptor_encode_fields(descriptor, pl_ring_index(descriptor->sequence, ring->geometry.slots),
 				 ring->control + offset);
+	ring_write_layout(ring, descriptor, ring->control + offset);
 	if (descriptor->metadata_length && metadata)
 		memcpy(ring->control + offset + PL_RING_DESCRIPTOR, metadata, descriptor->metadata_length);
 	ring_store(ring, offset, descriptor->sequence + 1);
@@ -341,7 +374,7 @@ uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end, bool l
 
 	aborted.published = pl_wall_clock();
 	aborted.captured = lost ? 0 : aborted.published;
-	pl_ring_claim(ring, end - 1);
+	pl_ring_claim_below(ring, end);
 	for (aborted.sequence = described; aborted.sequence < end; aborted.sequence++)
 		pl_ring_describe(ring, &aborted, NULL);
 	pl_ring_publish(ring, end);
@@ -359,6 +392,19 @@ const uint64_t *pl_ring_claimed(const struct pl_ring *ring)
 }
 
 /* -- cursors and descriptors ------------------------------------------------------------------------- */
+
+bool pl_ring_marks_claims(const uint8_t cursors[PL_RING_CURSORS])
+{
+	return get64(cursors + 16) == PL_RING_MARKS_CLAIMS;
+}
+
+bool pl_ring_stamp_holds(const uint8_t *descriptor, uint64_t sequence)
+{
+	const uint64_t *stamp = (const uint64_t *)(const void *)descriptor;
+
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return le64toh(__atomic_load_n(stamp, __ATOMIC_RELAXED)) == sequence + 1;
+}
 
 int pl_ring_cursors_decode(const uint8_t buffer[PL_RING_CURSORS], struct pl_ring_cursors *cursors)
 {
@@ -379,6 +425,7 @@ void pl_ring_descriptor_encode(const struct pl_ring_descriptor *descriptor, cons
 {
 	put64(buffer, descriptor->sequence + 1);
 	descriptor_encode_fields(descriptor, pl_ring_index(descriptor->sequence, geometry->slots), buffer);
+	descriptor_encode_layout(descriptor, buffer);
 }
 
 /* True if bytes of the layout are not zero. */

@@ -13,6 +13,9 @@
  * the cursors. If pl_ring_whole() accepts `claimed` of that read, nothing that it read before was overwritten. A read
  * of the cursors that was posted earlier proves nothing.
  *
+ * A reader that maps the ring judges a frame by the stamp of its descriptor instead, if the publisher marks what it claims. The mark
+ * comes before anything writes into the slot, too, and this line changes only once in a round of the ring.
+ *
  * A trailing word does both at once: each server of a piece of the payload loads `claimed` after it has copied the piece, and sends
  * the value behind it. The greatest of these values judges the frame, whose descriptor was read before.
  */
@@ -31,6 +34,11 @@
 #define PL_RING_SLOT_MAX (1ull << 40)
 /* Largest sequence that a reader accepts: sums of a sequence and a number of slots do not wrap. */
 #define PL_RING_SEQUENCE_MAX (1ull << 62)
+/*
+ * Third word of the cursors of a publisher that marks the descriptor of a slot when it claims it. So the stamp alone tells whether a
+ * frame is whole. Earlier releases wrote 0 or a time there, and read nothing.
+ */
+#define PL_RING_MARKS_CLAIMS ((1ull << 63) + 1)
 
 struct pl_ring_geometry {
 	uint32_t slots;
@@ -115,11 +123,20 @@ int pl_ring_header_decode(const uint8_t buffer[PL_RING_HEADER], struct pl_ring_h
 struct pl_ring {
 	uint8_t *control;
 	struct pl_ring_geometry geometry;
+	uint64_t layout_end; /* sequence behind the last descriptor with a layout of its own */
 };
 
+/* `control`: memory of zeros. */
 void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_header *header);
-/* Claims a sequence. Later stores, and devices that they start, write into the slot behind the claim. */
+/*
+ * Claims a sequence for a loan, and marks its descriptor. Later stores, and devices that they start, write into the slot behind
+ * the claim and the mark.
+ */
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence);
+/* Claims all sequences below `end`, without a mark. No payload may be written into the slots. */
+void pl_ring_claim_below(struct pl_ring *ring, uint64_t end);
+/* Fetches the line of a descriptor that the caller will write soon. The slot must not be in use. */
+void pl_ring_prepare(const struct pl_ring *ring, uint64_t sequence);
 /* Writes the descriptor of a claimed sequence. Without metadata it keeps those of an earlier call. */
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata);
 /*
@@ -134,6 +151,14 @@ void pl_ring_set_state(struct pl_ring *ring, enum pl_stream_state state);
 const uint64_t *pl_ring_claimed(const struct pl_ring *ring);
 
 /* -- subscriber ------------------------------------------------------------------------------------- */
+
+/* True if the publisher of these cursors marks what it claims. */
+bool pl_ring_marks_claims(const uint8_t cursors[PL_RING_CURSORS]);
+/*
+ * True if the frame whose descriptor this is had not been claimed again after all that the caller has read of it. The publisher
+ * marks its claims.
+ */
+bool pl_ring_stamp_holds(const uint8_t *descriptor, uint64_t sequence);
 
 /* Decodes cursors that were read as aligned 64-bit words in ascending order. Returns -EPROTO. */
 int pl_ring_cursors_decode(const uint8_t buffer[PL_RING_CURSORS], struct pl_ring_cursors *cursors);

@@ -14,7 +14,8 @@ struct pl_ring_view {
 	unsigned frames;            /* in the view; subscriber->lock */
 	uint8_t *control, *payload; /* mappings, for reading only; NULL: none */
 	size_t control_length, payload_length;
-	bool torn; /* a part of `payload` may belong to other memory of the process */
+	bool torn;   /* a part of `payload` may belong to other memory of the process */
+	bool marked; /* the publisher marks the descriptors of slots that it claims */
 	struct pl_ring_geometry geometry;
 };
 
@@ -39,6 +40,7 @@ static int ring_view_map(struct pl_ring_view *view, struct pl_peer *peer, struct
 	if (!view->control || !view->payload || view->control_length < pl_ring_control_size(geometry) ||
 	    view->payload_length < pl_ring_payload_size(geometry))
 		return fail_place(error, name, "this process cannot map the ring");
+	view->marked = pl_ring_marks_claims(view->control + PL_RING_HEADER);
 	return 0;
 }
 
@@ -112,21 +114,42 @@ static bool ring_view_holds(const struct pl_ring_view *view, uint64_t sequence)
 	return pl_ring_whole(ring_view_claimed(view), sequence, view->geometry.slots);
 }
 
+/* Returns the descriptor of a sequence in the ring. */
+static const uint8_t *ring_view_descriptor(const struct pl_ring_view *view, uint64_t sequence)
+{
+	return view->control + pl_ring_descriptor_offset(&view->geometry, sequence);
+}
+
+/*
+ * The same as ring_view_holds() for a frame with a payload. A mark costs no way of a cache line: the publisher writes the cursors for
+ * each frame, and this descriptor next when it claims the slot.
+ */
+static bool ring_view_holds_frame(const struct pl_ring_view *view, uint64_t sequence)
+{
+	return view->marked ? pl_ring_stamp_holds(ring_view_descriptor(view, sequence), sequence)
+			    : ring_view_holds(view, sequence);
+}
+
 bool pl_frame_unchanged(const struct pl_stream_frame *frame)
 {
-	return atomic_load(&frame->place) != PL_PLACE_RING || ring_view_holds(frame->view, frame->sequence);
+	return atomic_load(&frame->place) != PL_PLACE_RING || ring_view_holds_frame(frame->view, frame->sequence);
 }
 
 bool pl_frame_unchanged_at(const struct pl_stream_frame *frame, struct pl_ring_look *look)
 {
 	if (atomic_load(&frame->place) != PL_PLACE_RING)
 		return true;
+	if (frame->view->marked)
+		return ring_view_holds_frame(frame->view, frame->sequence);
 	if (look->view != frame->view) {
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		*look = (struct pl_ring_look){ frame->view, ring_view_claimed(frame->view) };
 	}
 	return pl_ring_whole(look->claimed, frame->sequence, frame->view->geometry.slots);
 }
+
+/* Frames before the admission of a frame at which its descriptor is fetched from the cache of the publisher's core. */
+#define FETCH_AHEAD 8u
 
 bool pl_frame_describe_in_place(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
@@ -137,7 +160,9 @@ bool pl_frame_describe_in_place(struct pl_subscriber *subscriber, struct pl_stre
 
 	if (!view)
 		return false;
-	memcpy(to, view->control + pl_ring_descriptor_offset(geometry, frame->sequence), geometry->descriptor_stride);
+	if (frame->sequence + FETCH_AHEAD < subscriber->view_published)
+		__builtin_prefetch(ring_view_descriptor(view, frame->sequence + FETCH_AHEAD));
+	memcpy(to, ring_view_descriptor(view, frame->sequence), geometry->descriptor_stride);
 	frame->described = pl_ring_descriptor_decode(to, geometry, frame->sequence, &frame->descriptor) == 0;
 	/* A look at `claimed` costs the way of a cache line. The take of a frame with a payload looks at it anyway. */
 	frame->described = frame->described && (descriptor->length || ring_view_holds(view, frame->sequence));

@@ -4,6 +4,7 @@
  * engine that is stuck holds up no subscriber of another one.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -209,6 +210,45 @@ static void stuck_engine(void *argument)
 	rig_close(&rig);
 }
 
+/*
+ * A pass that has not begun tells of the next frames, too, so the publishing thread looks at no engine. After 1 ms another engine gets
+ * a pass. The test calls with times of its own.
+ */
+static void pass_not_begun(void *argument)
+{
+	const uint64_t ms = 1000000, begin = 1000 * ms;
+	struct pl_announcer *announcers;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig);
+	subscribe(&rig, SUBSCRIBERS);
+	announcers = rig.publisher->announcers;
+	/* No pass begins, and all engines are busy: the first one that can tell somebody is chosen. */
+	for (unsigned i = 0; i < ENGINES; i++)
+		pl_engine_lock(rig.far->engines[i]);
+	pl_publisher_announce_frames(rig.publisher, begin);
+	check_number(atomic_load(&rig.publisher->handed), begin);
+	check(atomic_load(&announcers[0].spread_task.queued));
+	atomic_store(&announcers[0].silent, true);
+	pl_publisher_announce_frames(rig.publisher, begin + ms - 1);
+	check(!atomic_load(&announcers[1].spread_task.queued));
+	check_number(atomic_load(&rig.publisher->handed), begin);
+	pl_publisher_announce_frames(rig.publisher, begin + ms);
+	check(atomic_load(&announcers[1].spread_task.queued));
+	check_number(atomic_load(&rig.publisher->handed), begin + ms);
+	atomic_store(&announcers[0].silent, false);
+	for (unsigned i = 0; i < ENGINES; i++)
+		pl_engine_unlock(rig.far->engines[i]);
+	/* The passes that begin now make room for others. */
+	while (atomic_load(&rig.publisher->handed))
+		sched_yield();
+	publish_one(&rig);
+	for (unsigned i = 0; i < SUBSCRIBERS; i++)
+		await_frame(&rig, rig.subscribers[i]);
+	rig_close(&rig);
+}
+
 /* The publisher is closed while engines announce its last frame. */
 static void close_at_once(void *argument)
 {
@@ -234,6 +274,7 @@ int main(void)
 		{ "several subscribers", several_subscribers, NULL, 120 },
 		{ "one subscriber", one_subscriber, NULL, 120 },
 		{ "stuck engine", stuck_engine, NULL, 120 },
+		{ "pass not begun", pass_not_begun, NULL, 120 },
 		{ "close at once", close_at_once, NULL, 120 },
 	};
 

@@ -269,10 +269,56 @@ static void test_publisher(void **state)
 	assert_int_equal(cursors.claimed, 7);
 	assert_int_equal(cursors.published, 7);
 	assert_int_equal(cursors.state, PL_STREAM_ENDED);
+	assert_true(pl_ring_marks_claims(control + PL_RING_HEADER));
 	/* Earlier releases wrote a time there. */
-	assert_int_equal(word_of(&ring, PL_RING_HEADER + 16), 0);
 	control[PL_RING_HEADER + 16] = 5;
 	assert_int_equal(pl_ring_cursors_decode(control + PL_RING_HEADER, &cursors), 0);
+	assert_false(pl_ring_marks_claims(control + PL_RING_HEADER));
+	free(control);
+}
+
+/* Publishes a frame with a layout of its own, or without. */
+static void publish_layout(struct pl_ring *ring, uint64_t sequence, bool own)
+{
+	struct pl_ring_descriptor descriptor = { .sequence = sequence, .length = 30 };
+
+	if (own) {
+		descriptor.flags = PL_DESCRIPTOR_LAYOUT;
+		descriptor.layout = image;
+	}
+	pl_ring_claim(ring, sequence);
+	pl_ring_describe(ring, &descriptor, NULL);
+}
+
+/*
+ * The second cache line of a descriptor has only a layout. The publisher clears it after a frame with a layout of its own, and writes
+ * nothing there otherwise.
+ */
+static void test_layout_line(void **state)
+{
+	struct pl_ring_header header = example();
+	struct pl_ring_descriptor decoded;
+	struct pl_ring ring;
+	size_t size = (pl_ring_control_size(&header.geometry) + 63) / 64 * 64;
+	uint8_t *control = aligned_alloc(64, size);
+	unsigned slots = header.geometry.slots;
+
+	(void)state;
+	memset(control, 0, size);
+	pl_ring_init(&ring, control, &header);
+	for (uint64_t sequence = 0; sequence < 6 * slots; sequence++) {
+		uint64_t offset = pl_ring_descriptor_offset(&header.geometry, sequence);
+
+		/* A byte there tells if the publisher wrote the line. */
+		if (sequence >= 4 * slots)
+			control[offset + 64] = 9;
+		publish_layout(&ring, sequence, sequence == slots + 1 || sequence == 2 * slots + 2);
+		if (sequence >= 4 * slots)
+			assert_int_equal(control[offset + 64], 9);
+		else
+			assert_int_equal(
+				pl_ring_descriptor_decode(control + offset, &header.geometry, sequence, &decoded), 0);
+	}
 	free(control);
 }
 
@@ -499,12 +545,19 @@ static void test_credits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_header),          cmocka_unit_test(test_header_refusals),
-		cmocka_unit_test(test_geometry),        cmocka_unit_test(test_names_and_layouts),
-		cmocka_unit_test(test_publisher),       cmocka_unit_test(test_hostile_descriptors),
-		cmocka_unit_test(test_hostile_cursors), cmocka_unit_test(test_skip),
-		cmocka_unit_test(test_credits),         cmocka_unit_test(test_laps),
-		cmocka_unit_test(test_characters),      cmocka_unit_test(test_frame_layout),
+		cmocka_unit_test(test_header),
+		cmocka_unit_test(test_header_refusals),
+		cmocka_unit_test(test_geometry),
+		cmocka_unit_test(test_names_and_layouts),
+		cmocka_unit_test(test_publisher),
+		cmocka_unit_test(test_hostile_descriptors),
+		cmocka_unit_test(test_hostile_cursors),
+		cmocka_unit_test(test_skip),
+		cmocka_unit_test(test_layout_line),
+		cmocka_unit_test(test_credits),
+		cmocka_unit_test(test_laps),
+		cmocka_unit_test(test_characters),
+		cmocka_unit_test(test_frame_layout),
 		cmocka_unit_test(test_header_limits),
 	};
 

@@ -11,6 +11,9 @@
  *
  * A third model has trailing words: several servers read the pieces of one frame, each piece once. Each server reads its words in any
  * order, and then `claimed`. The subscriber judges the frame by the greatest of these values.
+ *
+ * A fourth model has a publisher that marks the slot behind the claim, and stamps it behind the words. The subscriber reads the stamp
+ * after the words, and reads no cursor then.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,9 +47,12 @@ enum mutation {
 	EARLY,    /* of trailing words: a server reads the cursor before the last word of its piece */
 	FIRST,    /* of trailing words: the first server's value judges the frame */
 	LEAST,    /* of trailing words: the least value judges the frame */
+	UNMARKED, /* of stamps: the publisher does not mark the slot */
+	BEHIND,   /* of stamps: the mark becomes visible behind stores of words */
+	BEFORE,   /* of stamps: the subscriber reads the stamp before the last word */
 };
 
-enum step_kind { CLAIM, WORD, PUBLISH, READ_PUBLISHED, READ_WORD, READ_CLAIMED, READ_UPPER };
+enum step_kind { CLAIM, MARK, WORD, STAMP, PUBLISH, READ_PUBLISHED, READ_WORD, READ_CLAIMED, READ_UPPER, READ_STAMP };
 
 struct step {
 	enum step_kind kind;
@@ -62,13 +68,14 @@ struct model {
 	unsigned sequence; /* first frame that the subscriber reads */
 	unsigned frames;   /* that it reads */
 	unsigned pieces;   /* with a trailing word each; 0: none has one */
+	bool stamps;       /* a stamp judges the frame */
 	unsigned long interleavings, accepted, torn;
 };
 
 /* Memory of the publisher, and the subscriber's copies. */
 struct memory {
-	uint8_t claimed, published, slot[SLOTS_MAX][WORDS_MAX];
-	uint8_t seen_published, seen_claimed[FRAMES_MAX], seen[FRAMES_MAX][WORDS_MAX], trailing[PIECES_MAX];
+	uint8_t claimed, published, stamp[SLOTS_MAX], slot[SLOTS_MAX][WORDS_MAX];
+	uint8_t seen_published, seen_stamp, seen_claimed[FRAMES_MAX], seen[FRAMES_MAX][WORDS_MAX], trailing[PIECES_MAX];
 };
 
 /* Stores permutation number `index` of 0 to count - 1. Returns false after the last one. */
@@ -161,6 +168,15 @@ static void run_step(const struct model *model, struct memory *memory, const str
 	case CLAIM:
 		memory->claimed = (uint8_t)(step->sequence + 1);
 		break;
+	case MARK:
+		memory->stamp[step->sequence % model->slots] = 0;
+		break;
+	case STAMP:
+		memory->stamp[step->sequence % model->slots] = (uint8_t)(step->sequence + 1);
+		break;
+	case READ_STAMP:
+		memory->seen_stamp = memory->stamp[model->sequence % model->slots];
+		break;
 	case WORD:
 		memory->slot[step->sequence % model->slots][step->word] = (uint8_t)(step->sequence + 1);
 		break;
@@ -209,7 +225,7 @@ static void judge_frame(struct model *model, const struct memory *memory, unsign
 
 	if (model->mutation == LIMIT)
 		claimed -= claimed > 0;
-	if (!pl_ring_whole(claimed, sequence, model->slots))
+	if (model->stamps ? memory->seen_stamp != sequence + 1 : !pl_ring_whole(claimed, sequence, model->slots))
 		return;
 	model->accepted++;
 	for (unsigned i = 0; i < model->words; i++)
@@ -413,6 +429,63 @@ static void test_trailing_words(void **state)
 	}
 }
 
+/* Builds the steps of a publisher that marks and stamps. `behind`: stores that become visible before the mark. */
+static void build_marking_writer(struct model *model, const unsigned *order, unsigned behind)
+{
+	model->writer_count = 0;
+	for (unsigned sequence = 0; sequence < model->slots + 2; sequence++) {
+		add(model->writer, &model->writer_count, CLAIM, 0, sequence);
+		for (unsigned i = 0; i < model->words; i++) {
+			if (i == behind)
+				add(model->writer, &model->writer_count, MARK, 0, sequence);
+			write_word(model, sequence, order[i]);
+		}
+		add(model->writer, &model->writer_count, STAMP, 0, sequence);
+		add(model->writer, &model->writer_count, PUBLISH, 0, sequence);
+	}
+}
+
+static void check_stamps(enum mutation mutation, unsigned slots, unsigned words, const char *name)
+{
+	struct model model = { .mutation = mutation, .frames = 1, .slots = slots, .words = words, .stamps = true };
+	unsigned behind = mutation == BEHIND ? 1 : mutation == UNMARKED ? words : 0;
+	unsigned stores[WORDS_MAX], reads[WORDS_MAX];
+
+	for (unsigned i = 0; permutation(i, words, stores); i++) {
+		build_marking_writer(&model, stores, behind);
+		for (unsigned j = 0; permutation(j, words, reads); j++) {
+			model.reader_count = 0;
+			add(model.reader, &model.reader_count, READ_PUBLISHED, 0, 0);
+			for (unsigned k = 0; k < words; k++) {
+				if (mutation == BEFORE && k == words - 1)
+					add(model.reader, &model.reader_count, READ_STAMP, 0, 0);
+				read_step(&model, reads[k]);
+			}
+			if (mutation != BEFORE)
+				add(model.reader, &model.reader_count, READ_STAMP, 0, 0);
+			interleave_from_empty(&model);
+		}
+	}
+	print_message("%-9s slots %u words %u, stamps: interleavings %lu accepted %lu torn %lu\n", name, slots, words,
+		      model.interleavings, model.accepted, model.torn);
+	assert_true(model.accepted > 0);
+	assert_true(mutation == RIGHT ? model.torn == 0 : model.torn > 0);
+}
+
+/* A stamp that is read after the words judges the frame, if its slot is marked before anything is stored there. */
+static void test_stamps(void **state)
+{
+	static const unsigned sizes[][2] = { { 2, 2 }, { 3, 2 }, { 2, 3 } };
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		check_stamps(RIGHT, sizes[i][0], sizes[i][1], "right");
+		check_stamps(UNMARKED, sizes[i][0], sizes[i][1], "unmarked");
+		check_stamps(BEHIND, sizes[i][0], sizes[i][1], "behind");
+		check_stamps(BEFORE, sizes[i][0], sizes[i][1], "before");
+	}
+}
+
 /* Numbers far from 0 and from the end of 64 bits follow the same rule. */
 static void test_large_numbers(void **state)
 {
@@ -429,9 +502,9 @@ static void test_large_numbers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_right_rule),    cmocka_unit_test(test_mutations),
-		cmocka_unit_test(test_two_checks),    cmocka_unit_test(test_trailing_words),
-		cmocka_unit_test(test_large_numbers),
+		cmocka_unit_test(test_right_rule), cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_two_checks), cmocka_unit_test(test_trailing_words),
+		cmocka_unit_test(test_stamps),     cmocka_unit_test(test_large_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,6 +239,16 @@ static void test_refusals(void **state)
 	rig->subscriber.view = right;
 }
 
+/* Makes the ring that of an earlier release, whose publisher does not mark what it claims, and maps it again. */
+static void become_earlier_release(struct rig *rig)
+{
+	struct pl_error error;
+
+	memset(rig->ring.control + PL_RING_HEADER + 16, 0, 8);
+	pl_ring_view_put(rig->subscriber.view);
+	assert_int_equal(open_view(rig, &error), 0);
+}
+
 /* A frame in the ring is unchanged until its slot is claimed again. A frame in memory of its own always is. */
 static void test_lap_rule(void **state)
 {
@@ -246,6 +256,7 @@ static void test_lap_rule(void **state)
 	struct pl_stream_frame *frame = &rig->frames[0], *other = &rig->frames[1];
 	struct pl_ring_look look = { 0 };
 
+	become_earlier_release(rig);
 	frame->sequence = 3;
 	other->sequence = 4;
 	store_cursors(rig, 3 + SLOTS + 1, 3);
@@ -269,6 +280,32 @@ static void test_lap_rule(void **state)
 	assert_ptr_equal(frame->data, pl_region_address(rig->subscriber.memory.payloads));
 	/* Later frames use the view. */
 	assert_true(is_mapped(pl_ring_view_published(rig->subscriber.view)));
+}
+
+/*
+ * A publisher that marks what it claims: the stamp alone judges a frame, before and after the descriptor of the next frame of its slot.
+ * The cursors, which the publisher writes for each frame, are not read.
+ */
+static void test_marks(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *frame = &rig->frames[0];
+	struct pl_ring_look look = { 0 };
+
+	publish(rig, 3, LENGTH, 0);
+	frame->sequence = 3;
+	assert_true(pl_frame_place(&rig->subscriber, frame));
+	pl_ring_claim_below(&rig->ring, 3 + SLOTS + 1);
+	assert_true(pl_frame_unchanged(frame) && pl_frame_unchanged_at(frame, &look));
+	assert_null(look.view);
+	pl_ring_claim(&rig->ring, 2 + SLOTS);
+	assert_true(pl_frame_unchanged(frame));
+	pl_ring_claim(&rig->ring, 3 + SLOTS);
+	assert_false(pl_frame_unchanged(frame) || pl_frame_unchanged_at(frame, &look));
+	publish(rig, 3 + SLOTS, LENGTH, 0);
+	assert_false(pl_frame_unchanged(frame) || pl_frame_unchanged_at(frame, &look));
+	pl_frame_unplace(frame);
+	assert_true(pl_frame_unchanged(frame));
 }
 
 static bool describe(struct rig *rig, uint64_t sequence)
@@ -687,6 +724,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_refusals, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_lap_rule, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_marks, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_descriptors, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_last_frame, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_freeze, rig_open, rig_close),

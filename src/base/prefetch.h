@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Fetching of cache lines before their use. No prefetch changes memory, or faults. */
+#ifndef PL_PREFETCH_H
+#define PL_PREFETCH_H
+
+/*
+ * Fetches the cache line of an address that this core will write, and takes it from other cores. Without an option for newer
+ * processors, compilers turn __builtin_prefetch() for a write into one for a read, which leaves the line shared. Older processors run
+ * the instruction as a no-op.
+ */
+static inline void pl_prefetch_write(const void *at)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
+#else
+	__builtin_prefetch(at, 1);
+#endif
+}
+
+#endif
