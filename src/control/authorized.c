@@ -2,6 +2,7 @@
 #include "control/authorized.h"
 #include "base/bucket.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -39,7 +40,7 @@ struct parser {
 
 static int fail_authorized(const struct parser *parser, const char *fact, const char *word)
 {
-	char object[sizeof(parser->error->object)];
+	char object[PATH_MAX + sizeof(":4294967295")]; /* pl_fail() keeps its end */
 
 	snprintf(object, sizeof(object), "%s:%u", parser->path, parser->number);
 	return pl_fail(parser->error, -EINVAL, "AUTHORIZED-SYNTAX", "pl_open", object,

@@ -20,7 +20,7 @@
 
 static int fail_known_hosts(struct pl_error *error, const char *path, unsigned line, const char *fact)
 {
-	char object[sizeof(error->object)];
+	char object[PATH_MAX + sizeof(":4294967295")]; /* pl_fail() keeps its end */
 
 	snprintf(object, sizeof(object), "%s:%u", path, line);
 	return pl_fail(error, -EINVAL, "KNOWN-HOSTS-SYNTAX", "pl_connect", object,

@@ -30,14 +30,14 @@ ssize_t pl_socket_read(int fd, const struct iovec *vector, int count)
  * memory. These record it before.
  */
 #if defined(__SANITIZE_THREAD__)
-void __tsan_read_range(void *address, unsigned long size);
+void __tsan_read_range(void *address, long size); /* as gcc has it built in */
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
 
 static void begin_recorded_reads(const struct iovec *vector, int count)
 {
 	for (int i = 0; i < count; i++)
-		__tsan_read_range(vector[i].iov_base, vector[i].iov_len);
+		__tsan_read_range(vector[i].iov_base, (long)vector[i].iov_len);
 	AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
 }
 

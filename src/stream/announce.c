@@ -143,19 +143,22 @@ static bool has_rare_news(const struct pl_subscription *subscription)
 	       subscription->told_demoted != subscription->demoted || subscription->awaited;
 }
 
+/* Extent of an announcement. Its last value is that of a publisher that is closed: nothing else will tell of its frames. */
+enum tell { TELL_ENOUGH, TELL_ALL, TELL_LAST };
+
 /*
- * Builds an announcement. Returns false if there is no news that may be told now. `all`: no frame is left for later. Takes
- * publisher->lock.
+ * Builds an announcement. Returns false if there is no news that may be told now. Takes publisher->lock.
  */
-static bool build_announcement(struct pl_subscription *subscription, bool all, struct pl_stream_message *message,
+static bool build_announcement(struct pl_subscription *subscription, enum tell tell, struct pl_stream_message *message,
 			       uint8_t *buffer)
 {
 	struct pl_publisher *publisher = subscription->publisher;
 	bool news, frames;
 
 	pl_lock_take(&publisher->lock);
-	frames = subscription->told != publisher->published && !subscription_limited(subscription);
-	news = has_rare_news(subscription) || (frames && (all || !subscription_is_busy(subscription)));
+	frames = subscription->told != publisher->published &&
+		 (tell == TELL_LAST || !subscription_limited(subscription));
+	news = has_rare_news(subscription) || (frames && (tell != TELL_ENOUGH || !subscription_is_busy(subscription)));
 	if (news) {
 		*message = (struct pl_stream_message){ .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
 		message->announce.claimed = publisher->claimed;
@@ -196,8 +199,8 @@ static void repeat_announcement(struct pl_subscription *subscription, const stru
 	announce_later(subscription);
 }
 
-/* Tells a subscription the news. `all`: also frames that could wait. */
-static void announce_news(struct pl_subscription *subscription, bool all)
+/* Tells a subscription the news. */
+static void announce_news(struct pl_subscription *subscription, enum tell tell)
 {
 	struct pl_stream_message message;
 	uint64_t announced = subscription->announced;
@@ -210,12 +213,12 @@ static void announce_news(struct pl_subscription *subscription, bool all)
 		return;
 	}
 	/* The answer to an earlier announcement brings the next one. A quiet subscriber looks for frames without answers. */
-	if (subscription_limited(subscription) && !subscription->quiet)
+	if (tell != TELL_LAST && subscription_limited(subscription) && !subscription->quiet)
 		return;
 	/* The first one tells a subscriber of frames in place that it holds no slots back, before it uses any. */
-	if (subscription->sent && pl_subscription_must_wait(subscription))
+	if (tell != TELL_LAST && subscription->sent && pl_subscription_must_wait(subscription))
 		return;
-	if (!build_announcement(subscription, all, &message, buffer))
+	if (!build_announcement(subscription, tell, &message, buffer))
 		return;
 	if (pl_channel_left_out(pl_stream_send(subscription->peer, &message))) {
 		repeat_announcement(subscription, &message, announced);
@@ -231,15 +234,15 @@ static void announce_news(struct pl_subscription *subscription, bool all)
 
 void pl_subscription_announce(struct pl_subscription *subscription)
 {
-	announce_news(subscription, false);
+	announce_news(subscription, TELL_ENOUGH);
 }
 
-void pl_subscription_tell_rest(struct pl_subscription *subscription)
+void pl_subscription_tell_last(struct pl_subscription *subscription)
 {
-	announce_news(subscription, true);
+	announce_news(subscription, TELL_LAST);
 }
 
-static void announce_all(struct pl_announcer *announcer, bool all)
+static void announce_all(struct pl_announcer *announcer, enum tell tell)
 {
 	/* Pushed writes that fail may lose their peer, and so end its subscriptions. */
 	struct pl_list rest;
@@ -253,7 +256,7 @@ static void announce_all(struct pl_announcer *announcer, bool all)
 		pl_list_remove(&subscription->home_link);
 		pl_list_append(&announcer->subscriptions, &subscription->home_link);
 		silent &= subscription_limited(subscription);
-		announce_news(subscription, all);
+		announce_news(subscription, tell);
 	}
 	/* A store takes the cache line from publishing threads. */
 	if (atomic_load(&announcer->silent) != silent)
@@ -262,12 +265,12 @@ static void announce_all(struct pl_announcer *announcer, bool all)
 
 static void announcer_run(struct pl_task *task)
 {
-	announce_all(pl_container_of(task, struct pl_announcer, task), false);
+	announce_all(pl_container_of(task, struct pl_announcer, task), TELL_ENOUGH);
 }
 
 static void announcer_expire(struct pl_timer *timer)
 {
-	announce_all(pl_container_of(timer, struct pl_announcer, timer), true);
+	announce_all(pl_container_of(timer, struct pl_announcer, timer), TELL_ALL);
 }
 
 /* True if a subscription of the announcer can be told of a frame before its subscriber has answered. */
@@ -289,7 +292,7 @@ static void announcer_spread(struct pl_task *task)
 		if (other != announcer && announcer_may_tell(other))
 			pl_engine_post(other->engine, &other->task);
 	}
-	announce_all(announcer, false);
+	announce_all(announcer, TELL_ENOUGH);
 }
 
 void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine)

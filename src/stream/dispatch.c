@@ -42,8 +42,12 @@ static void stream_peer_ended(struct pl_peer *peer)
 {
 	while (!pl_list_empty(&peer->subscriptions))
 		pl_subscription_end(pl_list_first(&peer->subscriptions, struct pl_subscription, peer_link));
-	while (!pl_list_empty(&peer->subscribers))
-		pl_subscriber_leave(pl_list_first(&peer->subscribers, struct pl_subscriber, peer_link));
+	while (!pl_list_empty(&peer->subscribers)) {
+		struct pl_subscriber *subscriber = pl_list_first(&peer->subscribers, struct pl_subscriber, peer_link);
+
+		pl_subscriber_follow_lost(subscriber);
+		pl_subscriber_leave(subscriber);
+	}
 	pl_listings_end(peer);
 }
 

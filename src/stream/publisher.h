@@ -216,8 +216,8 @@ void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publ
  * enough to read. Home.
  */
 void pl_subscription_announce(struct pl_subscription *subscription);
-/* The same, and no frame waits. Home. */
-void pl_subscription_tell_rest(struct pl_subscription *subscription);
+/* The same before the end of a subscription: all frames, although the subscriber has not answered. Home. */
+void pl_subscription_tell_last(struct pl_subscription *subscription);
 /* True if the peer's control channel is too full for more. The announcer looks again later. Home. */
 bool pl_subscription_must_wait(const struct pl_subscription *subscription);
 /*

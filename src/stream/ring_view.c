@@ -239,6 +239,31 @@ void pl_subscriber_freeze(struct pl_subscriber *subscriber)
 	subscriber->view = NULL;
 }
 
+void pl_subscriber_follow_lost(struct pl_subscriber *subscriber)
+{
+	struct pl_peer *peer = subscriber->peer;
+	struct pl_ring_view view = { .control = NULL };
+	uint64_t claimed, published;
+
+	if (!subscriber->control || !peer->ops->map)
+		return;
+	view.control = peer->ops->map(peer->endpoint, subscriber->control, &view.control_length);
+	if (!view.control)
+		return;
+	if (view.control_length >= PL_RING_HEADER + PL_RING_CURSORS) {
+		pl_ring_view_cursors(&view, &claimed, &published);
+		pl_lock_take(&subscriber->lock);
+		/* Wrong values tell nothing. The publisher cannot be asked any more. */
+		if (subscriber->phase == PL_SUBSCRIBER_LIVE && published <= PL_RING_SEQUENCE_MAX &&
+		    claimed <= PL_RING_SEQUENCE_MAX) {
+			subscriber->published = PL_MAX(subscriber->published, published);
+			subscriber->claimed = PL_MAX(subscriber->claimed, PL_MAX(claimed, published));
+		}
+		pl_lock_release(&subscriber->lock);
+	}
+	munmap(view.control, view.control_length);
+}
+
 uint64_t pl_subscriber_first_placed(const struct pl_subscriber *subscriber, uint64_t sequence)
 {
 	const struct pl_list *const lists[] = { &subscriber->placed, &subscriber->window };

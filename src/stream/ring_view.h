@@ -56,6 +56,11 @@ struct pl_ring_look {
 bool pl_frame_unchanged_at(const struct pl_stream_frame *frame, struct pl_ring_look *look);
 /* Freezes all frames in the present view, and gives the view up. A subscriber that is being closed only gives it up. */
 void pl_subscriber_freeze(struct pl_subscriber *subscriber);
+/*
+ * Takes over the last cursors of a lost publisher from its ring, if this process has that mapped: no message tells them. Home;
+ * subscriber->lock is not held.
+ */
+void pl_subscriber_follow_lost(struct pl_subscriber *subscriber);
 /* Returns the first sequence in place that the program or the window still has; or `sequence`, if that is less. */
 uint64_t pl_subscriber_first_placed(const struct pl_subscriber *subscriber, uint64_t sequence);
 

@@ -492,7 +492,7 @@ void pl_subscription_dismiss(struct pl_subscription *subscription)
 	if (pushes)
 		pl_push_tell_last(subscription);
 	else
-		pl_subscription_tell_rest(subscription);
+		pl_subscription_tell_last(subscription);
 	end_subscription(subscription, true);
 	if (!pushes)
 		pl_stream_send_closed(peer, number, reason);

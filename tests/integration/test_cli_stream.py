@@ -247,6 +247,23 @@ def test_killed_publisher_is_named():
     assert error['id'] == 'PEER-LOST' and error['object'] == 'cam0' and '--reconnect' in errors
 
 
+def test_frames_behind_the_last_one_are_lost_with_the_publisher():
+    with fed('--slots', '2') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--json')
+        publisher.wait_for('subscribers', 1)
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        publisher.feed(b''.join(map(frame, range(40))))
+        publisher.wait_for('published', 40)
+        publisher.process.kill()
+        publisher.process.wait()
+        process.send_signal(signal.SIGCONT)
+        output, errors = ended(process, expect=1)
+    got = json.loads(output)
+    assert (got['end'], got['error']['id'], got['frames'] + got['lost'], got['accounts']['next']) == ('failed', 'PEER-LOST', 40, 40)
+    assert 'frames that were published later are not counted' in errors
+
+
 def test_other_programs_are_no_publishers(tmp_path):
     write(tmp_path / 'pub/file', b'bytes')
     with serving(tmp_path / 'pub') as server:

@@ -3,6 +3,7 @@
 import multiprocessing
 import pickle
 import random
+import tempfile
 
 import peerlane as pl
 import pytest
@@ -17,7 +18,9 @@ def writer(queue, invitation):
 
 
 @pytest.mark.parametrize('method', ['spawn', 'forkserver', 'fork'])
-def test_an_invitation_reaches_another_process(method):
+def test_an_invitation_reaches_another_process(method, monkeypatch):
+    # The path of the fork server's socket has at most 107 bytes.
+    monkeypatch.setattr(tempfile, 'tempdir', '/tmp')
     with pl.Context() as context:
         region = context.allocate(64, access='w')
         listener = context.listen()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Threads that announce a frame. The publishing thread tells a single subscriber itself. An engine's thread tells several, and an
- * engine that is stuck holds up no subscriber of another one.
+ * engine that is stuck holds up no subscriber of another one. A publisher that is closed tells of its last frames.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -11,6 +11,7 @@
 #include <peerlane/stream.h>
 
 #include "stream/publisher.h"
+#include "stream/subscriber.h"
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/frames.h"
@@ -268,6 +269,50 @@ static void close_at_once(void *argument)
 	rig_close(&rig);
 }
 
+/* True if the only subscription gets no announcement before its subscriber has answered. */
+static bool answer_is_awaited(struct rig *rig)
+{
+	struct pl_announcer *announcer = pl_announcer_of(rig->publisher, rig->far_peers[0]->home);
+	const struct pl_subscription *subscription;
+	bool awaited;
+
+	pl_engine_lock(announcer->engine);
+	subscription = pl_list_first(&announcer->subscriptions, struct pl_subscription, home_link);
+	awaited = subscription->sent - subscription->answered >= PL_UNANSWERED_MAX;
+	pl_engine_unlock(announcer->engine);
+	return awaited;
+}
+
+/* The publisher is closed while its subscriber has not answered for so long that it was told of no more frames. */
+static void last_sequences_are_told(void *argument)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	struct pl_subscriber *subscriber;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig);
+	subscribe(&rig, 1);
+	subscriber = rig.subscribers[0];
+	pl_engine_lock(subscriber->engine);
+	while (!answer_is_awaited(&rig))
+		publish_one(&rig);
+	for (unsigned i = 0; i < 5; i++)
+		publish_one(&rig);
+	pl_publisher_close(rig.publisher);
+	pl_engine_unlock(subscriber->engine);
+	while (pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error) == 1)
+		pl_frame_release(frame);
+	check(!strcmp(error.id, "STREAM-ENDED"));
+	check_ok(pl_subscriber_query(subscriber, &info), NULL);
+	check_number(info.stream.state, PL_STREAM_FAILED);
+	check_number(info.stream.published, rig.published);
+	check_number(info.accounts.next, rig.published);
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -276,6 +321,7 @@ int main(void)
 		{ "stuck engine", stuck_engine, NULL, 120 },
 		{ "pass not begun", pass_not_begun, NULL, 120 },
 		{ "close at once", close_at_once, NULL, 120 },
+		{ "last sequences are told", last_sequences_are_told, NULL, 120 },
 	};
 
 	return cases_run("stream announcements", cases, sizeof(cases) / sizeof(cases[0]));

@@ -385,6 +385,24 @@ static int find_host(const char *text, const char *address, const uint8_t *finge
 	return pl_known_hosts_find("hosts", text, address, fingerprint, line, &error);
 }
 
+/* Of a long path, an error has the end: the name of the file, and the line. */
+static void test_errors_in_long_paths(void **state)
+{
+	struct pl_authorized *list;
+	struct pl_error error;
+	char path[300], text[] = "\nwrong\n", hosts[] = "wrong\n";
+	uint8_t fingerprint[PL_FINGERPRINT] = { 0 };
+	unsigned line;
+
+	(void)state;
+	memset(path, 'x', sizeof(path));
+	memcpy(path + sizeof(path) - sizeof("/list"), "/list", sizeof("/list"));
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, path, text, &list, &error), -EINVAL);
+	assert_non_null(strstr(error.object, "x/list:2"));
+	assert_int_equal(pl_known_hosts_find(path, hosts, "[h]:1", fingerprint, &line, &error), -EINVAL);
+	assert_non_null(strstr(error.object, "x/list:1"));
+}
+
 static void test_known_hosts(void **state)
 {
 	static const char text[] = "# hosts\n"
@@ -629,6 +647,7 @@ int main(void)
 		cmocka_unit_test(test_fields),
 		cmocka_unit_test(test_wrong_lines),
 		cmocka_unit_test(test_messages_of_wrong_lines),
+		cmocka_unit_test(test_errors_in_long_paths),
 		cmocka_unit_test(test_known_hosts),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_repeated_fields),

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import stat
+import tempfile
 
 import checkers
 from kernel import Unavailable, output_of
@@ -79,13 +80,24 @@ class Image:
             if found:
                 self.add(found.group(1), found.group(1), 0o755)
 
-    def write(self, path):
+    def write(self, path, stripped=None):
+        """Writes the archive.  Programs below `stripped`, a folder of the host, lose their debug information: nine tenths of them."""
         with open(path, 'wb') as archive:
             for number, (name, (mode, content)) in enumerate(sorted(self.entries.items()), 1):
                 if not isinstance(content, bytes):
-                    content = pathlib.Path(content).read_bytes()
+                    content = bytes_of(pathlib.Path(content), stripped)
                 write_entry(archive, number, name, mode, content)
             write_entry(archive, 0, 'TRAILER!!!', 0, b'')
+
+
+def bytes_of(path, stripped):
+    content = path.read_bytes()
+    # A stripped module loses its signature.
+    if not stripped or not path.resolve().is_relative_to(stripped) or path.suffix == '.ko' or content[:4] != b'\x7fELF':
+        return content
+    with tempfile.NamedTemporaryFile() as copy:
+        output_of('strip', '--strip-debug', '-o', copy.name, str(path))
+        return pathlib.Path(copy.name).read_bytes() or content
 
 
 def write_entry(archive, number, name, mode, content):
@@ -173,4 +185,5 @@ def make(path, kernel, guest, build, more, built_modules, checker=None):
     if checker:
         checkers.add(checker, image, guest.parent.parent.parent,
                      [os.path.basename(name) for name in BUILT + BUILT_WITH_VERBS])
-    image.write(path)
+    # Reports of a checker name lines of the sources.
+    image.write(path, stripped=None if checker else build.resolve())

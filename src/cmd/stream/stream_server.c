@@ -17,6 +17,8 @@
 #define BATCH 16
 /* Connections of a publisher: its subscribers, and others that list streams. */
 #define PEERS_MAX 320
+/* Completions of one look after which the command goes on: two of each connection, so that all are taken. */
+#define LOOK_COMPLETIONS (2 * PEERS_MAX)
 /* Time that subscribers have to take the last frames, unless --timeout gives one. */
 #define END_TIMEOUT (30 * CLI_NS_PER_S)
 /* The same of a stream that failed. It does not end, so no report tells that they have taken them. */
@@ -151,15 +153,17 @@ void stream_server_wait(struct stream_server *server, int fd, uint64_t nanosecon
 				 .tv_nsec = (long)(nanoseconds % CLI_NS_PER_S) };
 	struct pl_completion completions[BATCH];
 	struct signalfd_siginfo signal;
-	int count;
+	int count, rest = LOOK_COMPLETIONS;
 
 	if (ppoll(fds, CLI_ARRAY_SIZE(fds), nanoseconds == UINT64_MAX ? NULL : &time, NULL) < 0)
 		return;
+	/* A connection counts until it is accepted and closed. Each accept starts the next one, which may complete at once. */
 	do {
 		count = fds[0].revents ? pl_poll(server->context, completions, BATCH) : 0;
 		for (int i = 0; i < count; i++)
 			handle_server_event(server, &completions[i]);
-	} while (count == BATCH);
+		rest -= count;
+	} while (count > 0 && rest > 0);
 	if (fds[1].revents && read(server->signals, &signal, sizeof(signal)) == sizeof(signal))
 		server->stopping = true;
 	server->looked = cli_now();

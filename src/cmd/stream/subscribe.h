@@ -62,6 +62,7 @@ struct subscribe {
 		finish; /* cli_now() of the first and the last frame; earlier frames begin with the subscription */
 	uint64_t restarts, reconnects;
 	bool verified; /* all frames had the test pattern */
+	bool over; /* the stream ended, or its publisher was closed or lost: frames behind the last one were wanted */
 };
 
 /* Parses the command line (subscribe_options.c). */

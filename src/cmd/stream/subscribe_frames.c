@@ -130,6 +130,8 @@ static int continue_stream(struct subscribe *subscribe, struct pl_error *error)
 	int rc;
 
 	if (!subscribe->options->source.reconnect) {
+		snprintf(error->message, sizeof(error->message),
+			 "the connection is lost; frames that were published later are not counted");
 		snprintf(error->hint, sizeof(error->hint),
 			 "see whether the publisher still runs; --reconnect SECONDS continues after a loss");
 		return -ENOTCONN;
@@ -183,10 +185,14 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 		rc = frame_sink_update(&subscribe->sink, error);
 		return rc == 0 ? wait_for_frame(subscribe, error) : rc;
 	case -ENOTCONN:
-		return continue_stream(subscribe, error);
+		subscribe->over = true;
+		rc = continue_stream(subscribe, error);
+		subscribe->over = rc < 0;
+		return rc;
 	case -ESTALE:
 		return begin_next_instance(subscribe, error);
 	case -ENODATA:
+		subscribe->over = true;
 		if (subscribe->info.stream.state == PL_STREAM_ENDED)
 			return -ENODATA;
 		snprintf(error->hint, sizeof(error->hint), "`%s` shows whether it runs again",
@@ -230,7 +236,7 @@ int subscribe_frames(struct subscribe *subscribe, struct pl_error *error)
 	if (rc == -ENODATA || rc == -EINTR)
 		rc = 0;
 	if (rc == 0)
-		rc = check_losses(subscribe, subscribe->end != SUBSCRIBE_ENDED, error);
+		rc = check_losses(subscribe, !subscribe->over, error);
 	rc = finish_outputs(subscribe, rc, error);
 	if (rc < 0)
 		subscribe->end = SUBSCRIBE_FAILED;

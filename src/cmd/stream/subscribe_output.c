@@ -145,7 +145,7 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 int subscribe_print(const struct subscribe *subscribe, const struct pl_error *error)
 {
 	const struct subscribe_options *options = subscribe->options;
-	struct pl_accounts accounts = subscribe_accounts(subscribe, subscribe->end != SUBSCRIBE_ENDED);
+	struct pl_accounts accounts = subscribe_accounts(subscribe, !subscribe->over);
 	bool frames_on_stdout = options->to && !strcmp(options->to, "-");
 	int status = stream_accounts_lost(&accounts) || subscribe->restarts ? CLI_DEGRADED : CLI_OK;
 
