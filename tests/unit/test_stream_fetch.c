@@ -141,7 +141,8 @@ static void lack_memory(struct rig *rig, bool lacks)
 /* Without memory for a read of a frame, or of the cursors, the frame is missed and the subscriber fails. */
 static void test_no_memory(void **state)
 {
-	static const enum pl_frame_state states[] = { PL_FRAME_WANT_DESCRIPTOR, PL_FRAME_WANT_PAYLOAD, PL_FRAME_UNCHECKED };
+	static const enum pl_frame_state states[] = { PL_FRAME_WANT_DESCRIPTOR, PL_FRAME_WANT_PAYLOAD,
+						      PL_FRAME_UNCHECKED };
 
 	for (unsigned i = 0; i < PL_ARRAY_SIZE(states); i++) {
 		struct rig *rig = *state;
@@ -207,12 +208,63 @@ static void test_gpu_reads(void **state)
 	}
 }
 
+/* Admits sequence `sequence` by an announcement of two frames, of 1 and 2 bytes, whose second one has metadata. */
+static void admit_announced(struct rig *rig, uint64_t sequence, uint16_t metadata)
+{
+	struct pl_subscriber *subscriber = &rig->subscriber;
+	uint8_t frames[2 * PL_RING_DESCRIPTOR + 64] = { 0 };
+	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE,
+					     .announce = { .claimed = 2, .published = 2, .count = 2, .frames = frames } };
+
+	for (uint64_t i = 0; i < 2; i++) {
+		const struct pl_ring_descriptor descriptor = { .sequence = i,
+							       .length = i + 1,
+							       .metadata_length = i ? metadata : 0 };
+
+		pl_ring_descriptor_encode(&descriptor, &subscriber->geometry, frames + i * PL_RING_DESCRIPTOR);
+	}
+	memset(frames + 2 * PL_RING_DESCRIPTOR, 0x55, 64);
+	message.announce.frames_length = 2 * PL_RING_DESCRIPTOR + metadata;
+	memset(pl_region_address(rig->slots), 0, 4096);
+	rig->frame.subscriber = subscriber;
+	pl_list_append(&subscriber->spare, &rig->frame.link);
+	subscriber->accounts.next = sequence;
+	subscriber->claimed = subscriber->published = 2;
+	assert_true(pl_subscriber_admit(subscriber, &message));
+}
+
+/* A frame takes the descriptor of its announcement, unless that is longer than its place: the ring tells what it really is. */
+static void test_announced_descriptors(void **state)
+{
+	static const struct {
+		uint64_t sequence;
+		uint16_t metadata;
+		bool taken;
+	} cases[] = { { 0, 0, true }, { 1, 0, true }, { 1, 1, false }, { 1, 64, false } };
+
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(cases); i++) {
+		struct rig *rig = *state;
+		const uint8_t *behind = (uint8_t *)pl_region_address(rig->slots) + PL_RING_DESCRIPTOR;
+		static const uint8_t zeros[64];
+
+		admit_announced(rig, cases[i].sequence, cases[i].metadata);
+		assert_int_equal(rig->frame.state, cases[i].taken ? PL_FRAME_WANT_PAYLOAD : PL_FRAME_WANT_DESCRIPTOR);
+		assert_int_equal(rig->frame.described, cases[i].taken);
+		if (cases[i].taken)
+			assert_int_equal(rig->frame.descriptor.length, cases[i].sequence + 1);
+		assert_memory_equal(behind, zeros, sizeof(zeros));
+		rig_close(state);
+		rig_open(state);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_failures, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_no_memory, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_gpu_reads, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_announced_descriptors, rig_open, rig_close),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
