@@ -26,7 +26,16 @@ struct rig {
 	struct pl_region *slots;
 };
 
-static const struct pl_fabric_ops no_fabric = { .name = "none" };
+/* Read that was posted last, and is under way. */
+static struct pl_operation *posted;
+
+static void keep_operation(struct pl_endpoint *endpoint, struct pl_operation *operation)
+{
+	(void)endpoint;
+	posted = operation;
+}
+
+static const struct pl_fabric_ops no_fabric = { .name = "none", .post = keep_operation };
 
 static int rig_open(void **state)
 {
@@ -43,6 +52,10 @@ static int rig_open(void **state)
 	rig->peer = calloc(1, sizeof(*rig->peer));
 	assert_non_null(rig->peer);
 	rig->peer->ops = &no_fabric;
+	pl_list_init(&rig->peer->operations);
+	pl_list_init(&rig->peer->fenced);
+	atomic_store(&rig->peer->state, PL_PEER_UP);
+	rig->control.references = rig->payload.references = 1;
 	rig->peer->context = subscriber->context = rig->context;
 	rig->peer->home = subscriber->engine = rig->context->engines[0];
 	subscriber->peer = rig->peer;
@@ -177,7 +190,6 @@ static struct pl_attributes attributes_of_read(struct rig *rig, const struct pl_
 	struct pl_attributes attributes;
 	struct pl_operation *operation;
 
-	rig->payload.references = 1;
 	rig->slots->memory.ops = ops;
 	operation = pl_subscriber_new_read(rig->peer, &segment, rig, never_finished);
 	rig->slots->memory.ops = own;
@@ -208,7 +220,7 @@ static void test_gpu_reads(void **state)
 	}
 }
 
-/* Admits sequence `sequence` by an announcement of two frames, of 1 and 2 bytes, whose second one has metadata. */
+/* Admits sequence `sequence` by an announcement of two frames, an empty one and one of a byte, whose second one has metadata. */
 static void admit_announced(struct rig *rig, uint64_t sequence, uint16_t metadata)
 {
 	struct pl_subscriber *subscriber = &rig->subscriber;
@@ -218,7 +230,7 @@ static void admit_announced(struct rig *rig, uint64_t sequence, uint16_t metadat
 
 	for (uint64_t i = 0; i < 2; i++) {
 		const struct pl_ring_descriptor descriptor = { .sequence = i,
-							       .length = i + 1,
+							       .length = i,
 							       .metadata_length = i ? metadata : 0 };
 
 		pl_ring_descriptor_encode(&descriptor, &subscriber->geometry, frames + i * PL_RING_DESCRIPTOR);
@@ -239,8 +251,13 @@ static void test_announced_descriptors(void **state)
 	static const struct {
 		uint64_t sequence;
 		uint16_t metadata;
-		bool taken;
-	} cases[] = { { 0, 0, true }, { 1, 0, true }, { 1, 1, false }, { 1, 64, false } };
+		enum pl_frame_state state;
+	} cases[] = {
+		{ 0, 0, PL_FRAME_READY }, /* an empty frame is not read */
+		{ 1, 0, PL_FRAME_WANT_PAYLOAD },
+		{ 1, 1, PL_FRAME_WANT_DESCRIPTOR },
+		{ 1, 64, PL_FRAME_WANT_DESCRIPTOR },
+	};
 
 	for (unsigned i = 0; i < PL_ARRAY_SIZE(cases); i++) {
 		struct rig *rig = *state;
@@ -248,11 +265,48 @@ static void test_announced_descriptors(void **state)
 		static const uint8_t zeros[64];
 
 		admit_announced(rig, cases[i].sequence, cases[i].metadata);
-		assert_int_equal(rig->frame.state, cases[i].taken ? PL_FRAME_WANT_PAYLOAD : PL_FRAME_WANT_DESCRIPTOR);
-		assert_int_equal(rig->frame.described, cases[i].taken);
-		if (cases[i].taken)
-			assert_int_equal(rig->frame.descriptor.length, cases[i].sequence + 1);
+		assert_int_equal(rig->frame.state, cases[i].state);
+		assert_int_equal(rig->frame.described, cases[i].state != PL_FRAME_WANT_DESCRIPTOR);
+		if (rig->frame.described)
+			assert_int_equal(rig->frame.descriptor.length, cases[i].sequence);
 		assert_memory_equal(behind, zeros, sizeof(zeros));
+		rig_close(state);
+		rig_open(state);
+	}
+}
+
+/* Ends the read that is under way. */
+static void end_read(int status)
+{
+	struct pl_operation *operation = posted;
+
+	assert_non_null(operation);
+	posted = NULL;
+	pl_list_remove(&operation->peer_link);
+	operation->completion.status = status;
+	operation->finished(operation);
+}
+
+/* A read that failed, or ended without a connection, gives nothing: its frame is missed. */
+static void test_ends_of_reads(void **state)
+{
+	static const struct {
+		int status;
+		enum pl_subscriber_phase phase;
+	} cases[] = { { -EACCES, PL_SUBSCRIBER_LIVE }, { 0, PL_SUBSCRIBER_AWAY } };
+
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(cases); i++) {
+		struct rig *rig = *state;
+
+		add_frame(rig, PL_FRAME_WANT_PAYLOAD);
+		pl_subscriber_pump(&rig->subscriber);
+		assert_int_equal(rig->frame.state, PL_FRAME_READING);
+		rig->subscriber.phase = cases[i].phase;
+		end_read(cases[i].status);
+		assert_int_equal(rig->frame.state, PL_FRAME_FREE);
+		assert_int_equal(rig->subscriber.accounts.missed, 1);
+		assert_int_equal(rig->subscriber.phase, cases[i].phase);
+		assert_null(posted);
 		rig_close(state);
 		rig_open(state);
 	}
@@ -264,6 +318,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_failures, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_no_memory, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_gpu_reads, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_ends_of_reads, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_announced_descriptors, rig_open, rig_close),
 	};
 
