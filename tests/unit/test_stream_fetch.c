@@ -312,12 +312,55 @@ static void test_ends_of_reads(void **state)
 	}
 }
 
+/* A frame that is being read, or that a stream takes, keeps its place. */
+static void test_dropped_frames(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_subscriber *subscriber = &rig->subscriber;
+
+	assert_false(pl_subscriber_drop_oldest(subscriber));
+	add_frame(rig, PL_FRAME_READING);
+	assert_false(pl_subscriber_drop_oldest(subscriber));
+	rig->frame.state = PL_FRAME_READY;
+	rig->frame.promised = true;
+	assert_false(pl_subscriber_drop_oldest(subscriber));
+	assert_int_equal(subscriber->accounts.dropped, 0);
+	rig->frame.promised = false;
+	assert_true(pl_subscriber_drop_oldest(subscriber));
+	assert_int_equal(subscriber->accounts.dropped, 1);
+	assert_int_equal(subscriber->window_count, 0);
+}
+
+/* Frames have no fate without a connection, before the program knows their instance, and before they are published. */
+static void test_frames_to_admit(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_subscriber *subscriber = &rig->subscriber;
+
+	rig->frame.subscriber = subscriber;
+	pl_list_append(&subscriber->spare, &rig->frame.link);
+	assert_false(pl_subscriber_admit(subscriber, NULL));
+	subscriber->claimed = subscriber->published = 1;
+	subscriber->phase = PL_SUBSCRIBER_AWAY;
+	assert_false(pl_subscriber_admit(subscriber, NULL));
+	subscriber->phase = PL_SUBSCRIBER_LIVE;
+	subscriber->restarted = true;
+	assert_false(pl_subscriber_admit(subscriber, NULL));
+	subscriber->restarted = false;
+	assert_int_equal(subscriber->accounts.next, 0);
+	assert_true(pl_subscriber_admit(subscriber, NULL));
+	assert_int_equal(subscriber->accounts.next, 1);
+	assert_int_equal(rig->frame.state, PL_FRAME_WANT_DESCRIPTOR);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_failures, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_no_memory, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_gpu_reads, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_dropped_frames, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_frames_to_admit, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_ends_of_reads, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_announced_descriptors, rig_open, rig_close),
 	};
