@@ -132,7 +132,8 @@ def tcp_tools(run):
             run.output(sys.executable, os.path.join(HERE, 'tcp_vs_peers'), '--json', file.name, '--rounds', run.rounds, '--seconds', 1,
                        '--attempts', 0, '--command', run.path('peerlane'), case, most=120)
             row = json.load(file)['rows'][0]
-            run.figure(row['what'], row['peerlane'], row['unit'], row['peer'], row['peer_value'], row['ratio'], goal)
+            run.figure(row['what'], row['peerlane'], row['unit'], row['peer'], row['peer_value'], row['ratio'], goal,
+                       not_judged=row['not_judged'])
             if row['peer_value'] is None:
                 run.not_measured(row['peer'], f'no {tool}')
 

@@ -101,15 +101,15 @@ class Run:
     def median(self, measure):
         return statistics.median(measure() for _ in range(self.rounds))
 
-    def figure(self, what, value, unit, peer=None, peer_value=None, ratio=None, goal=None, cost=None, note=None):
+    def figure(self, what, value, unit, peer=None, peer_value=None, ratio=None, goal=None, cost=None, note=None, not_judged=None):
         """Records a figure.  peer: name of what it is compared with; ratio: by default that of both values; cost: seconds of
-        processors a GB."""
+        processors a GB; not_judged: reason for which the goal does not count."""
         if ratio is None and value is not None and peer_value:
             ratio = value / peer_value
         row = {'section': self.section.name, 'what': what, 'figure': value, 'unit': unit, 'peer': peer, 'peer_figure': peer_value,
                'ratio': ratio, 'seconds_per_gigabyte': cost, 'note': note, 'goal': goal and goal_text(goal),
-               'goal_of': goal and goal.of, 'least': goal and goal.least, 'most': goal and goal.most, 'met': None, 'not_judged': None}
-        if goal:
+               'goal_of': goal and goal.of, 'least': goal and goal.least, 'most': goal and goal.most, 'met': None, 'not_judged': not_judged if goal else None}
+        if goal and not not_judged:
             self.judge(row, goal)
         self.figures.append(row)
         compared = f'; {peer}: {number(peer_value)}' if peer else ''

@@ -152,9 +152,9 @@ static int check_answer(struct pl_subscriber *subscriber, const struct pl_stream
 					       .metadata_bytes = entry->metadata_bytes,
 					       .slot_bytes = entry->slot_bytes };
 	if (strcmp(entry->name, subscriber->name) || pl_ring_geometry_init(geometry) < 0 ||
-	    !pl_layout_valid(&entry->layout) || !pl_content_type_valid(entry->content_type) ||
-	    entry->claimed > PL_RING_SEQUENCE_MAX || entry->claimed - entry->published >= entry->slots ||
-	    answer->subscribed.first > PL_RING_SEQUENCE_MAX)
+	    !pl_layout_valid(&entry->layout) || pl_layout_bytes(&entry->layout) > entry->slot_bytes ||
+	    !pl_content_type_valid(entry->content_type) || entry->claimed > PL_RING_SEQUENCE_MAX ||
+	    entry->claimed - entry->published >= entry->slots || answer->subscribed.first > PL_RING_SEQUENCE_MAX)
 		return -EPROTO;
 	pl_lock_take(&subscriber->lock);
 	if (is_same_instance(subscriber, answer) &&

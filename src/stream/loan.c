@@ -12,7 +12,7 @@ static bool publisher_is_held(const struct pl_publisher *publisher, uint64_t end
 
 void pl_publisher_set_gate(struct pl_publisher *publisher)
 {
-	uint64_t gate = UINT64_MAX;
+	uint64_t gate = PL_RING_SEQUENCE_MAX;
 
 	pl_list_for_each(at, &publisher->subscriptions) {
 		const struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, link);
@@ -236,6 +236,9 @@ static int claim_loan(struct pl_publisher *publisher, struct claim *claim, struc
 	if (publisher->state != PL_STREAM_LIVE)
 		return pl_fail(error, -ENODATA, "STREAM-ENDED", "pl_publisher_loan", publisher->header.name, NULL,
 			       "the stream has ended");
+	if (publisher->claimed >= PL_RING_SEQUENCE_MAX)
+		return pl_fail(error, -ENODATA, "STREAM-ENDED", "pl_publisher_loan", publisher->header.name,
+			       "open a publisher whose sequences begin lower", "the sequences of a stream end at 2^62");
 	if (publisher->claimed - publisher->published == publisher->loan_count)
 		return pl_fail(error, -EMLINK, "LOAN-LIMIT", "pl_publisher_loan", publisher->header.name,
 			       returning ? "allow more time, or raise pl_publisher_options.loans"

@@ -178,7 +178,7 @@ int pl_publisher_open(struct pl_context *context, const char *name, const struct
 		return pl_fail_memory(error, "pl_publisher_open");
 	publisher->context = context;
 	publisher->state = PL_STREAM_LIVE;
-	publisher->gate = UINT64_MAX;
+	publisher->gate = PL_RING_SEQUENCE_MAX;
 	pl_list_init(&publisher->link);
 	pl_list_init(&publisher->prepared);
 	pl_list_init(&publisher->subscriptions);

@@ -123,7 +123,7 @@ struct pl_publisher {
 	struct pl_ring ring;
 	enum pl_stream_state state;
 	uint64_t claimed, published, refused;
-	uint64_t gate;                 /* first sequence that blocking subscribers do not let the publisher claim */
+	uint64_t gate;                 /* first sequence that may not be claimed: held back by a subscriber, or the end */
 	uint64_t blocked_since;        /* pl_now() of the first loan or skip that found the gate shut; 0: it is open */
 	uint64_t awaited;              /* end of the sequences that this loan or skip claims */
 	uint64_t asked;                /* value of `awaited` for which subscribers were asked for slots last */

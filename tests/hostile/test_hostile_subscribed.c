@@ -66,7 +66,7 @@ static bool answer_question(struct pl_peer *peer, struct pl_stream_message *answ
 }
 
 /* Makes one value of a right answer wrong. Returns false without such a value. From `ATTACHED` on, an attach goes on with sequence 2. */
-#define ATTACHED 7u
+#define ATTACHED 8u
 static bool spoil(struct pl_stream_message *answer, unsigned value)
 {
 	struct pl_stream_entry *entry = &answer->subscribed.entry;
@@ -92,6 +92,9 @@ static bool spoil(struct pl_stream_message *answer, unsigned value)
 		return true;
 	case 6:
 		answer->subscribed.first = PL_RING_SEQUENCE_MAX + 1;
+		return true;
+	case 7: /* a byte longer than a slot */
+		entry->layout = (struct pl_layout){ PL_ELEMENT_UINT, 8, 1, 1, { entry->slot_bytes + 1 } };
 		return true;
 	case ATTACHED: /* again */
 		answer->subscribed.first = 1;

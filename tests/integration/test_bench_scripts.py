@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Documents that the scripts in benchmarks/ make from results of other tools; the tools are not needed."""
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -402,7 +404,7 @@ def test_machine_measures_without_other_tools(machine, monkeypatch):
 
     def compare(*words):
         case = words[-1]
-        row = {'what': case, 'peerlane': 5, 'unit': 'us', 'peer': 'UCX', 'peer_value': None, 'ratio': None}
+        row = {'what': case, 'peerlane': 5, 'unit': 'us', 'peer': 'UCX', 'peer_value': None, 'ratio': None, 'not_judged': None}
         if 'latency' in case:
             row.update(peer_value=10, ratio=2.0)
         pathlib.Path(words[words.index('--json') + 1]).write_text(json.dumps({'rows': [row]}))
@@ -411,6 +413,56 @@ def test_machine_measures_without_other_tools(machine, monkeypatch):
     rows = run.rows(machine_host.tcp_tools)
     assert rows['latency-send']['met'] is True and rows['write-16M-iperf3']['not_judged'] == 'not measured'
     assert [one['reason'] for one in run.left_out] == ['no ucx_perftest', 'no iperf3'] and not run.failures
+
+
+@pytest.fixture
+def tcp_vs_peers(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    loader = importlib.machinery.SourceFileLoader('tcp_vs_peers', str(BENCH / 'tcp_vs_peers'))
+    script = importlib.util.module_from_spec(importlib.util.spec_from_loader('tcp_vs_peers', loader))
+    monkeypatch.setattr(sys, 'dont_write_bytecode', True)
+    loader.exec_module(script)
+    return script
+
+
+def test_best_test_of_ucx_counts(tcp_vs_peers, monkeypatch):
+    bandwidths = {'ucp_put_bw': 45, 'tag_bw': 3000}
+    monkeypatch.setattr(tcp_vs_peers, 'write_rate', lambda _: 6e9)
+    monkeypatch.setattr(tcp_vs_peers, 'ucx', lambda test, *_: {'overall_bw': bandwidths[test]})
+    monkeypatch.setattr(tcp_vs_peers, 'iperf', lambda _: 5e9)
+    for missing, row in ((None, (6e9, 3000 << 20, 5e9)), ('iperf3', (6e9, 3000 << 20, None)), ('ucx_perftest', (6e9, None, 5e9))):
+        monkeypatch.setattr(tcp_vs_peers, 'present', lambda tool, missing=missing: tool != missing)
+        assert tcp_vs_peers.large_against_ucx(None) == row
+
+
+def test_too_slow_peer_is_not_judged(tcp_vs_peers, capsys):
+    """A rate of UCX below a tenth of that of iperf3 tells nothing of Peerlane."""
+    for ucx, reason in ((0.045e9, 'UCX tcp, put or tag has 0.009 of the rate of iperf3'), (0.49e9, '0.098 of'), (0.5e9, None), (3e9, None)):
+        row = tcp_vs_peers.row_of('write-16M-ucx', [(6e9, ucx, 5e9)] * 3)
+        assert (row['peer_value'], row['ratio']) == (pytest.approx(ucx / 1e9), pytest.approx(6e9 / ucx))
+        assert row['rounds'] == [[6, pytest.approx(ucx / 1e9)]] * 3
+        tcp_vs_peers.show(row)
+        shown = capsys.readouterr().out
+        if reason:
+            assert reason in row['not_judged'] and f'not judged: {row["not_judged"]}' in shown
+        else:
+            assert row['not_judged'] is None and 'ratio >= 1.5' in shown
+    # Without one of both, and for other cases, there is nothing to compare with.
+    for name, values in (('write-16M-ucx', (6e9, 1e6, None)), ('write-16M-ucx', (6e9, None, 5e9)), ('write-16M-iperf3', (6e9, 1e6))):
+        assert tcp_vs_peers.row_of(name, [values])['not_judged'] is None
+    measured = {one.tool: one for one in tcp_vs_peers.measured_in({'write-16M-ucx': [(6e9, 3e9, 5e9)], 'write-16M-iperf3': [(7e9, 5e9)]})}
+    assert sorted(measured) == ['iperf3', 'peerlane', 'ucx']
+
+
+def test_machine_does_not_judge_too_slow_peer(machine):
+    import machine_host
+
+    def compare(*words):
+        row = {'what': words[-1], 'peerlane': 6, 'unit': 'GB/s', 'peer': 'UCX', 'peer_value': 0.045, 'ratio': 133, 'not_judged': 'too slow'}
+        pathlib.Path(words[words.index('--json') + 1]).write_text(json.dumps({'rows': [row]}))
+        return ''
+    rows = machine.Recorded({'tcp_vs_peers': compare}).rows(machine_host.tcp_tools)
+    assert rows['write-16M-ucx']['met'] is None and rows['write-16M-ucx']['not_judged'] == 'too slow'
 
 
 def test_machine_measures_scale(machine, monkeypatch):

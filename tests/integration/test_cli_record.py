@@ -571,11 +571,22 @@ def test_other_files_are_refused(tmp_path):
     (['record', 'x', 'cam0', '--to', 'f', '--seconds', '0'], '--seconds takes'),
     (['replay'], 'FILE of a recording is missing'),
     (['replay', 'a', 'b'], 'only one FILE'),
-    (['replay', 'a', '--rate', '0'], '--rate takes'),
+    *((['replay', 'a', option, value], f'{option} takes') for option in ('--rate', '--speed')
+      for value in ('0', '0.0000009', '1000001', 'nan', 'inf', '1x', '')),
+    (['replay', 'a', '--rate', '1', '--speed', '2'], 'only one of --rate, --speed and --fast'),
     (['replay', 'a', '--rate', '1', '--fast'], 'only one of --rate, --speed and --fast'),
     (['replay', 'a', '--speed', '2', '--fast'], 'only one of --rate, --speed and --fast'),
     (['replay', 'a', '--name', 'a b'], '--name takes'),
-    (['replay', 'a', '--slots', '1'], '--slots takes'),
+    *((['replay', 'a', '--slots', value], '--slots takes') for value in ('1', '65537', '2x')),
+    *((['replay', 'a', '--subscribers', value], '--subscribers takes') for value in ('0', '257', '-1')),
 ])
 def test_wrong_usage(arguments, text):
     assert text in run(*arguments, expect=2).stderr
+
+
+@pytest.mark.parametrize('arguments', [
+    *((option, value) for option in ('--rate', '--speed') for value in ('0.000001', '1e6')), ('--name', 'a' * 63),
+    ('--slots', '2'), ('--slots', '65536'), ('--subscribers', '1'), ('--subscribers', '256'), ('--fast', '--name', 'b'),
+])
+def test_least_and_most_values_of_replay(arguments):
+    assert run_json('replay', SAMPLE, '--info', *arguments)['frames'] == 3

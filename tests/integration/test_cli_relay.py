@@ -214,10 +214,15 @@ def test_publisher_that_was_started_again_ends_the_relay():
 def test_wrong_usage():
     for arguments, text in [([], 'ADDRESS'), (['a'], '`peerlane streams a`'), (['a', 'b/c'], 'characters'), (['a', 'b', 'c'], 'only an'),
                             *[(['a', 'b', *words], f'{words[0]} takes') for words in
-                              [['--name', 'b c'], ['--slots', '1'], ['--patience', '0'], ['--start', 'x'], ['--overflow', 'x'],
-                               ['--queue', '0'], ['--reconnect', '0'], ['--memory-limit', '0']]],
+                              [['--name', 'b c'], ['--slots', '1'], ['--slots', '65537'], ['--patience', '0'], ['--start', 'x'],
+                               ['--overflow', 'x'], ['--queue', '0'], ['--queue', '4097'], ['--reconnect', '0'], ['--reconnect', 'x'],
+                               ['--memory-limit', '0'], ['--memory-limit', 'x']]],
                             (['a', 'b', '--patience', '1'], 'needs --allow-block')]:
         done = run('relay', *arguments, expect=2)
         assert text in ' '.join(done.stderr.split()), (arguments, done.stderr)
     with fed() as publisher:
         assert '[STREAM-UNKNOWN]' in run('relay', publisher.address, 'cam1', expect=1).stderr
+        for words in (['--slots', '2'], ['--slots', '65536'], ['--queue', '1'], ['--queue', '4096'], ['--name', 'a' * 63],
+                      ['--memory-limit', '1'], ['--memory-limit', str(2**64 - 1)], ['--start', 'sequence:0'],
+                      ['--overflow', 'block'], ['--allow-block'], ['--allow-block', '--patience', 'never']):
+            assert '[STREAM-UNKNOWN]' in run('relay', publisher.address, 'cam1', *words, expect=1).stderr, words

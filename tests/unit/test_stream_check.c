@@ -371,6 +371,110 @@ static void test_wrong_descriptor_before_a_promise(void **state)
 	assert_int_equal(second->state, PL_FRAME_HELD);
 }
 
+/* -- looks for a frame for which a stream waits -------------------------------------------------------------------------- */
+
+/* Makes a stream wait. The caller holds the engine: the thread of the context polls nothing meanwhile. */
+static struct pl_engine *promise_open(struct rig *rig)
+{
+	struct pl_subscriber *subscriber = &rig->subscriber;
+	struct pl_engine *engine = rig->context->engines[0];
+
+	subscriber->engine = engine;
+	pl_promises_poll_init(subscriber);
+	pl_list_append(&subscriber->promises, &rig->frames[0].link);
+	rig->context->options.poll_time = PL_NS_PER_S;
+	pl_engine_lock(engine);
+	return engine;
+}
+
+static void promise_close(struct rig *rig, struct pl_engine *engine)
+{
+	pl_watch_remove(&rig->subscriber.promise_watch);
+	pl_list_remove(&rig->frames[0].link);
+	pl_engine_unlock(engine);
+}
+
+static bool polls_now(struct rig *rig)
+{
+	bool polls;
+
+	pl_promises_poll(&rig->subscriber);
+	polls = !pl_list_empty(&rig->subscriber.promise_watch.link);
+	pl_watch_remove(&rig->subscriber.promise_watch);
+	return polls;
+}
+
+/* The engine polls for a stream that waits for a frame that may come, unless the program's threads poll, or nothing may. */
+static void test_polls_for_promises(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_engine *engine = promise_open(rig);
+	struct pl_options *options = &rig->context->options;
+	const enum pl_progress progress = options->progress;
+
+	assert_true(polls_now(rig));
+	options->poll_time = PL_NO_POLLING;
+	assert_false(polls_now(rig));
+	options->poll_time = 0;
+	assert_true(polls_now(rig));
+	options->progress = PL_PROGRESS_MANUAL;
+	assert_false(polls_now(rig));
+	options->progress = progress;
+	rig->subscriber.phase = PL_SUBSCRIBER_AWAY;
+	assert_false(polls_now(rig));
+	rig->subscriber.phase = PL_SUBSCRIBER_LIVE;
+	pl_list_remove(&rig->frames[0].link);
+	assert_false(polls_now(rig));
+	promise_close(rig, engine);
+}
+
+/* Reads cursors of two published frames. */
+static bool read_cursors(struct pl_endpoint *endpoint, struct pl_sync_op *read)
+{
+	struct pl_ring ring = { .control = (uint8_t *)pl_region_address(read->segment.region) + read->segment.offset -
+					   PL_RING_HEADER };
+
+	(void)endpoint;
+	pl_ring_set_state(&ring, PL_STREAM_LIVE);
+	pl_ring_claim(&ring, 1);
+	pl_ring_publish(&ring, 2);
+	return true;
+}
+
+/* A look that finds frames gives them their fates, and the polling ends once no stream waits. */
+static void test_look_admits_frames(void **state)
+{
+	static const struct pl_fabric_ops ops = { .name = "none", .sync_try = read_cursors };
+	struct rig *rig = *state;
+	struct pl_engine *engine = promise_open(rig);
+	struct pl_subscriber *subscriber = &rig->subscriber;
+	struct pl_endpoint endpoint = { 0 };
+	struct pl_remote control = { 0 };
+	struct pl_peer *peer = calloc(1, sizeof(*peer));
+
+	assert_non_null(peer);
+	peer->ops = &ops;
+	peer->endpoint = &endpoint;
+	subscriber->peer = peer;
+	subscriber->control = &control;
+	/* A paused subscriber wants no frame, so that none is read. */
+	subscriber->paused = true;
+	subscriber->every = 1;
+	pl_promises_poll(subscriber);
+	assert_true(subscriber->promise_watch.poll(&subscriber->promise_watch));
+	assert_int_equal(subscriber->accounts.next, 2);
+	assert_false(pl_list_empty(&subscriber->promise_watch.link));
+	/* The same cursors are no news. */
+	assert_false(subscriber->promise_watch.poll(&subscriber->promise_watch));
+	assert_false(pl_list_empty(&subscriber->promise_watch.link));
+	pl_list_remove(&rig->frames[0].link);
+	subscriber->promise_watch.poll(&subscriber->promise_watch);
+	assert_true(pl_list_empty(&subscriber->promise_watch.link));
+	subscriber->peer = NULL;
+	free(peer);
+	promise_close(rig, engine);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -388,6 +492,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_batch_wakes_once, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_same_cursors, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_wrong_descriptor_before_a_promise, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_polls_for_promises, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_look_admits_frames, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_trailing_words_that_cannot_be, rig_open, rig_close),
 	};
 

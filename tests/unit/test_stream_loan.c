@@ -133,7 +133,7 @@ static void test_gate(void **state)
 	publish_many(rig, 1);
 	first->blocks = second->blocks = false;
 	pl_publisher_set_gate(publisher);
-	assert_true(publisher->gate == UINT64_MAX);
+	assert_true(publisher->gate == PL_RING_SEQUENCE_MAX);
 }
 
 /* Only subscribers that hold the awaited slots back are demoted. */

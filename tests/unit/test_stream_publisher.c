@@ -142,6 +142,33 @@ static void test_first(void **state)
 	}
 }
 
+/* A reader refuses later sequences, so the publisher gives none. */
+static void test_last(void **state)
+{
+	struct pl_publisher_options options = usual();
+	struct pl_publisher *publisher;
+	struct pl_stream_frame *frame;
+	struct pl_ring_cursors cursors;
+	struct pl_error error;
+
+	options.first = PL_RING_SEQUENCE_MAX - 1;
+	options.loans = 2;
+	publisher = open_stream(*state, "cam0", &options);
+	assert_int_equal(pl_publisher_loan(publisher, 0, &frame, &error), 0);
+	for (unsigned published = 0; published < 2; published++) {
+		struct pl_stream_frame *after;
+
+		assert_int_equal(pl_publisher_loan(publisher, UINT64_MAX, &after, &error), -ENODATA);
+		assert_string_equal(error.id, "STREAM-ENDED");
+		assert_null(after);
+		if (!published)
+			assert_int_equal(pl_frame_publish(frame, NULL, &error), 0);
+	}
+	assert_int_equal(pl_ring_cursors_decode(publisher->ring.control + PL_RING_HEADER, &cursors), 0);
+	assert_true(cursors.published == PL_RING_SEQUENCE_MAX);
+	pl_publisher_close(publisher);
+}
+
 static void test_names(void **state)
 {
 	struct pl_context *context = *state;
@@ -251,6 +278,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_limits, context_open, context_close),
 		cmocka_unit_test_setup_teardown(test_descriptions, context_open, context_close),
 		cmocka_unit_test_setup_teardown(test_first, context_open, context_close),
+		cmocka_unit_test_setup_teardown(test_last, context_open, context_close),
 		cmocka_unit_test_setup_teardown(test_names, context_open, context_close),
 		cmocka_unit_test_setup_teardown(test_queries, context_open, context_close),
 		cmocka_unit_test_setup_teardown(test_end, context_open, context_close),

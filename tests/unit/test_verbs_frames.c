@@ -12,6 +12,8 @@
 #define RECEIVED 7u
 /* Most flushes of a peer that are under way. */
 #define FLUSHES 65536u
+/* Questions between two looks at unsent answers. */
+#define ANSWERS 65536u
 
 struct rig {
 	struct fault_rig *base;
@@ -81,15 +83,20 @@ static struct rig *rig_new(void)
 	return rig;
 }
 
+static void free_waiting(struct pl_list *list, struct verbs_endpoint *endpoint)
+{
+	while (!pl_list_empty(list)) {
+		struct verbs_work *work = pl_list_first(list, struct verbs_work, link);
+
+		pl_list_remove(&work->link);
+		verbs_work_free(endpoint, work);
+	}
+}
+
 static void rig_free(struct rig *rig)
 {
 	pl_list_remove(&rig->buffer.link);
-	while (!pl_list_empty(&rig->endpoint->waiting)) {
-		struct verbs_work *work = pl_list_first(&rig->endpoint->waiting, struct verbs_work, link);
-
-		pl_list_remove(&work->link);
-		verbs_work_free(rig->endpoint, work);
-	}
+	free_waiting(&rig->endpoint->waiting, rig->endpoint);
 	verbs_early_forget(rig->endpoint);
 	fault_rig_free(rig->base);
 	pl_free(&pl_system_allocator, rig);
@@ -343,6 +350,42 @@ static void test_flush_questions(void **state)
 	assert_false(asked(PL_LEVEL_GPU, FLUSHES));
 }
 
+/* Asks for so many fences and flushes of an unknown key, in turn, while nothing is sent. */
+static void ask_often(struct rig *rig, unsigned count)
+{
+	struct pl_frame flush = { .type = PL_FRAME_FLUSH, .flags = PL_LEVEL_GPU, .key = 40 };
+
+	for (unsigned i = 0; i < count; i++) {
+		if (i % 2 == 0) {
+			add_question(rig, 0);
+		} else {
+			flush.ack = rig->endpoint->received + 1;
+			add_frame(rig, &flush);
+		}
+		receive_bytes(rig);
+		/* The only buffer was in this list alone, and is not posted. */
+		rig->endpoint->rails[0].spent_count = 0;
+	}
+}
+
+/* A peer that takes no answers is lost before these fill the memory. One that takes them may ask on. */
+static void test_answers_not_taken(void **state)
+{
+	struct rig *rig = rig_new();
+
+	(void)state;
+	ask_often(rig, 2 * ANSWERS - 1);
+	assert_false(is_lost(rig));
+	free_waiting(&rig->endpoint->waiting, rig->endpoint);
+	free_waiting(&rig->endpoint->again, rig->endpoint);
+	ask_often(rig, ANSWERS);
+	assert_false(is_lost(rig));
+	ask_often(rig, ANSWERS);
+	assert_true(is_lost(rig));
+	assert_string_equal(rig->peer->loss.id, "PROTOCOL");
+	rig_free(rig);
+}
+
 /* A frame without a header may be empty: it is not the message that proves the path. */
 static void test_empty_bare_frame(void **state)
 {
@@ -555,6 +598,7 @@ int main(void)
 		cmocka_unit_test(test_flush_answers),
 		cmocka_unit_test(test_filled_gap),
 		cmocka_unit_test(test_flush_questions),
+		cmocka_unit_test(test_answers_not_taken),
 		cmocka_unit_test(test_wrong_kept_frame),
 		cmocka_unit_test(test_empty_bare_frame),
 		cmocka_unit_test(test_missing_frame),

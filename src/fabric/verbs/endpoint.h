@@ -62,6 +62,7 @@ struct verbs_endpoint {
 	struct pl_list settling; /* operations that wait for answers to FLUSH, or for reads of this end */
 	struct pl_list flushes;  /* flushes for the peer, and for those operations */
 	unsigned flush_count;
+	unsigned asked;    /* fences and flushes that the peer asked for since its unsent answers were counted */
 	unsigned suspects; /* requests of which one failed; while there are some, each request is signaled */
 	uint32_t next_cookie;
 	struct pl_list early; /* frames that came early */
@@ -165,6 +166,9 @@ bool verbs_packs(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 void verbs_pack(struct verbs_rail *rail, struct verbs_work *work);
 /* Moves the chains of returned work into its list. */
 void verbs_unpack(struct pl_list *list);
+
+/* unsent_answers.c: counts a question. Returns false if the peer asks, and takes no answers. */
+bool verbs_takes_question(struct verbs_endpoint *endpoint);
 
 /* post.c */
 /* Posts waiting work while there is room. */

@@ -402,7 +402,8 @@ static int flush_asked(struct verbs_endpoint *endpoint, const struct pl_frame *f
 	struct verbs_flush *flush;
 	struct pl_key *key;
 
-	if ((frame->flags != PL_LEVEL_PLACED && frame->flags != PL_LEVEL_GPU) || endpoint->flush_count >= FLUSHES_MAX)
+	if ((frame->flags != PL_LEVEL_PLACED && frame->flags != PL_LEVEL_GPU) || endpoint->flush_count >= FLUSHES_MAX ||
+	    !verbs_takes_question(endpoint))
 		return -EPROTO;
 	key = pl_key_acquire(peer, frame->key, 0, 0, PL_ACCESS_WRITE | PL_ACCESS_ATOMIC, &status);
 	if (!key) {

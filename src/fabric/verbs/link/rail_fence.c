@@ -63,7 +63,8 @@ int verbs_fence_arrived(struct verbs_endpoint *endpoint, const struct pl_frame *
 	uint16_t generation = (uint16_t)frame->offset;
 	struct verbs_rail *rail;
 
-	if (frame->cookie >= endpoint->rail_count || frame->offset > UINT16_MAX)
+	if (frame->cookie >= endpoint->rail_count || frame->offset > UINT16_MAX ||
+	    (frame->type == PL_FRAME_FENCE && !verbs_takes_question(endpoint)))
 		return -EPROTO;
 	rail = &endpoint->rails[frame->cookie];
 	if (frame->type == PL_FRAME_FENCED) {
