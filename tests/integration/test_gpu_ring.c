@@ -26,11 +26,18 @@ struct ring_session {
 
 static struct pl_transfer transfers[ELEMENTS];
 
+/* Only this process may have memory of pl_region_allocate(). */
+static void agent_on_gpu(int fd)
+{
+	buffers_allocated = false;
+	gpu_agent_alloc(fd);
+}
+
 static void ring_open(struct ring_session *ring)
 {
 	struct pl_error error;
 
-	gpu_session_open(&ring->session, gpu_agent_alloc, NULL, SIZE);
+	gpu_session_open(&ring->session, agent_on_gpu, NULL, SIZE);
 	buffer_open(&ring->other, ring->session.environment.near, SIZE, PL_ACCESS_ALL);
 	check_ok(pl_region_allocate_in(ring->session.environment.near, "cuda:0", 4096, PL_ACCESS_ALL, &ring->loader,
 				       &error),
@@ -246,6 +253,51 @@ static void slots_return(void *unused)
 	ring_close(&ring);
 }
 
+/* Writes the buffer by vectors, of which the first goes through memory of the library. */
+static void write_twice(struct ring_session *ring, const char *second)
+{
+	size_t count = cut(ring, 4096);
+
+	for (unsigned i = 0; i < 2; i++) {
+		pattern_fill(ring->session.buffer.bytes, SIZE, i, 0);
+		finish(ring, post(ring, true, count, NULL), KERNEL);
+		check_written(ring, count, i);
+	}
+	check_vectors(ring, count, 7, second);
+}
+
+/* The library locks memory that it allocated once as many bytes were copied, until the region ends. */
+static void allocated(void *unused)
+{
+	struct ring_session ring;
+	size_t locked = 0;
+
+	(void)unused;
+	buffers_allocated = true;
+	ring_open(&ring);
+	if (gpu_standin.pinned)
+		locked = gpu_standin.pinned();
+	write_twice(&ring, "a kernel of the GPU copies from");
+	if (gpu_standin.pinned)
+		check(gpu_standin.pinned() >= locked + SIZE);
+	ring_close(&ring);
+	if (gpu_standin.pinned)
+		check_number(gpu_standin.pinned(), 0);
+}
+
+/* The slots of the library leave too little of the limit. */
+static void allocated_no_room(void *unused)
+{
+	struct ring_session ring;
+
+	(void)unused;
+	buffers_allocated = true;
+	gpu_session_staging = 12 << 20;
+	ring_open(&ring);
+	write_twice(&ring, KERNEL);
+	ring_close(&ring);
+}
+
 /* -- kernels that cannot begin, and operations that end ------------------------------------------------- */
 
 /* Copies replace the kernels, which touch nothing when they begin at last. Later vectors use kernels again. */
@@ -383,6 +435,8 @@ static const struct test_case cases[] = {
 	{ "no-room", no_room, NULL, 30 },
 	{ "refused-lock", refused_lock, NULL, 30 },
 	{ "slots-return", slots_return, NULL, 30 },
+	{ "allocated", allocated, NULL, 30 },
+	{ "allocated-no-room", allocated_no_room, NULL, 30 },
 	{ "held", held, NULL, 30 },
 	{ "refused-kernel", refused_kernel, NULL, 60 },
 	{ "canceled-read", canceled, NULL, 30 },

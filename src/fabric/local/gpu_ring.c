@@ -188,7 +188,8 @@ static void copy_piece(struct ring *ring, const struct piece *piece)
 	pl_operation_fail(operation, rc, &error);
 }
 
-static void fill_ranges(const struct ring *ring, const struct piece *piece)
+/* Fills the list of the kernel. Counts the bytes: memory that the library allocated may be locked for later operations. */
+static void fill_ranges(const struct ring *ring, const struct piece *piece, const struct pl_memory *gpu)
 {
 	struct pl_gather *gather = piece->copy.gather;
 	struct cursor cursor = { piece->from, 0 };
@@ -204,6 +205,7 @@ static void fill_ranges(const struct ring *ring, const struct piece *piece)
 			.from = is_write(ring) ? here : there,
 			.length = span.length,
 		};
+		local_region_note_copy(span.segment->region, gpu, span.length);
 	}
 	gather->bytes = piece->length;
 }
@@ -282,7 +284,7 @@ static void start_piece(struct ring *ring, struct piece *piece)
 	pl_copier_prepare(copier, gpu);
 	piece->copy.gather = gpu->ops->gather_take(gpu, piece->ranges);
 	if (piece->copy.gather) {
-		fill_ranges(ring, piece);
+		fill_ranges(ring, piece, gpu);
 		if (is_write(ring))
 			copy_piece(ring, piece);
 		start_kernel(ring, piece, copier);
