@@ -5,8 +5,8 @@
  * loop of cuMemcpyAsync() and cuMemcpyBatchAsync() between the same GPUs within this process.
  *
  * gpu_blocks host GPU [manual [MULTIPROCESSORS]]: the same between host memory and a GPU. The host memory is the other process's, then
- * this process's that is locked, then this process's that is not. The loop of copies uses locked memory. Checks the bytes. In
- * brackets: the vectors that the kernel copied, as the library may choose copies; of unlocked memory it always does.
+ * this process's: locked by the program, allocated by the library, and neither. The loop of copies uses locked memory. Checks the bytes.
+ * In brackets: the vectors that the kernel copied, as the library may choose copies.
  */
 #include "support.h"
 
@@ -188,18 +188,24 @@ struct host_shape {
 	const char *name;
 	struct gpu_server server;
 	struct gpu_session kernel, copies;
-	bool host_here, unlocked;
+	bool host_here, unlocked, allocated;
 };
 
 /* Replaces the session's region by host memory. */
-static void use_host_region(struct gpu_session *session, bool locked)
+static void use_host_region(struct gpu_session *session, const struct host_shape *shape)
 {
-	void *memory = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct pl_error error;
+	void *memory;
 
+	if (shape->allocated) {
+		MUST(pl_region_allocate(session->context, HOST_BYTES, PL_ACCESS_LOCAL, &session->region, &error),
+		     &error);
+		return;
+	}
+	memory = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		give_up("mmap", -ENOMEM, NULL);
-	if (locked)
+	if (!shape->unlocked)
 		must_cuda(raw.driver.cuMemHostRegister(memory, HOST_BYTES, CU_MEMHOSTREGISTER_PORTABLE),
 			  "cuMemHostRegister");
 	MUST(pl_region_register(session->context, memory, HOST_BYTES, PL_ACCESS_LOCAL, &session->region, &error),
@@ -259,8 +265,8 @@ static void open_host_shape(struct host_shape *shape, struct pl_options options,
 	for (unsigned i = 0; i < 2; i++) {
 		gpu_session_open(sessions[i], &shape->server, &options, gpu, HOST_BYTES);
 		if (shape->host_here)
-			use_host_region(sessions[i], !shape->unlocked);
-		/* The library locks a mapping once as many bytes were copied. */
+			use_host_region(sessions[i], shape);
+		/* The library locks a mapping, and memory that it allocated, once as many bytes were copied. */
 		for (unsigned k = 0; k < 3; k++)
 			vector_time(sessions[i], true, HOST_BYTES / 4, 4);
 		options.gpu_multiprocessors = PL_NO_GPU_KERNEL;
@@ -287,6 +293,7 @@ static void measure_host(int gpu, struct pl_options options)
 {
 	struct host_shape shapes[] = { { .name = "other's host" },
 				       { .name = "own host", .host_here = true },
+				       { .name = "own host, allocated", .host_here = true, .allocated = true },
 				       { .name = "own host, not locked", .host_here = true, .unlocked = true } };
 	const unsigned count = sizeof(shapes) / sizeof(shapes[0]);
 	const int gpus[2] = { gpu, gpu };

@@ -205,6 +205,7 @@ int pl_region_copy_out(struct pl_region *region, size_t offset, void *to, size_t
 
 void pl_region_destroy(struct pl_region *region)
 {
+	struct pl_region_kept *kept = atomic_load(&region->kept);
 	struct pl_context *context = region->context;
 	struct pl_list ended;
 
@@ -217,6 +218,8 @@ void pl_region_destroy(struct pl_region *region)
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_registrations_finish(&ended);
 	pl_region_await_registrations(region);
+	if (kept)
+		kept->free(kept);
 	pl_memory_release(&region->memory);
 	pl_free(&context->allocator, region);
 }

@@ -42,6 +42,11 @@ void pl_registrations_release(struct pl_list *registrations, struct pl_list *end
 /* Finishes what pl_registrations_release() left. Without grant_lock, because it may wait. */
 void pl_registrations_finish(struct pl_list *ended);
 
+/* What a fabric keeps with a region until its end. */
+struct pl_region_kept {
+	void (*free)(struct pl_region_kept *kept);
+};
+
 struct pl_region {
 	struct pl_list link;
 	struct pl_context *context;
@@ -57,6 +62,7 @@ struct pl_region {
 	struct pl_registration *_Atomic recent; /* one of the registrations, kept until the end, or NULL */
 	/* Of a fabric with cards: ports near the memory (0: not known yet), and ports whose peers got keys. */
 	atomic_uint near, exported;
+	struct pl_region_kept *_Atomic kept; /* NULL: nothing */
 	unsigned registering; /* registrations that threads of a fabric are making; grant_lock */
 };
 

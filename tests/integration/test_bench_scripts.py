@@ -125,7 +125,7 @@ other's host, 4096 x  64 KiB, to and from the GPU: kernel 49.54 (21 of 21), prep
 kernel 49.00 (21 of 21), prepared 51.57, copies  9.63, cuMemcpyAsync 17.40
 own host,   64 x  64 KiB, to and from the GPU: kernel 37.12 (21 of 21), prepared 37.99, copies 10.22, cuMemcpyAsync 16.03; \
 kernel 38.23 (21 of 21), prepared 39.70, copies  9.86, cuMemcpyAsync 17.86
-own host, not locked,   64 x  64 KiB, to and from the GPU: kernel 12.10 (0 of 21), prepared 12.20, copies 12.00, cuMemcpyAsync 16.03; \
+own host, not locked,   64 x  64 KiB, to and from the GPU: kernel 12.10 (21 of 21), prepared 12.20, copies 12.00, cuMemcpyAsync 16.03; \
 kernel  9.90 (0 of 21), prepared  9.80, copies  9.70, cuMemcpyAsync 17.86
 """
 PEER = """\
@@ -190,8 +190,8 @@ def test_machine_judges_what_programs_print(machine):
     assert rows["other's host, 256 x 4 KiB, to GPU"]['note'] == 'copies did the work of 21 of 21 vectors'
     assert rows["other's host, 256 x 4 KiB, from GPU"]['note'] == 'copies did the work of 1 of 21 vectors'
     assert rows['own host, 64 x 64 KiB, to GPU']['note'] is None
-    # The library always copies unlocked memory.
     assert rows['own host, not locked, 64 x 64 KiB, to GPU']['note'] is None
+    assert rows['own host, not locked, 64 x 64 KiB, from GPU']['note'] == 'copies did the work of 21 of 21 vectors'
     assert rows['own host, not locked, 64 x 64 KiB, to GPU']['met'] is True
     assert rows['own host, not locked, 64 x 64 KiB, from GPU']['met'] is False
     assert rows["write by the GPU's owner, 16M"]['met'] is False

@@ -98,6 +98,57 @@ static void copy_unlocked(void *write)
 	rig_close(&rig);
 }
 
+/* Starts a write or read of the whole buffer by a vector, which goes through locked memory of the library. */
+static struct pl_operation *start_vector(const struct rig *rig, bool write)
+{
+	enum { COUNT = 64 };
+	struct pl_transfer transfers[COUNT];
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	for (size_t i = 0; i < COUNT; i++)
+		transfers[i] = (struct pl_transfer){ rig->remote, i * (LENGTH / COUNT), rig->host.region,
+						     i * (LENGTH / COUNT), LENGTH / COUNT };
+	check_ok((write ? pl_writev : pl_readv)(rig->environment.near_peer, transfers, COUNT, NULL, &operation, &error),
+		 &error);
+	return operation;
+}
+
+/*
+ * The processor copies as little in a round: a piece of 512 KiB for each kernel, before it or after it. The first kernels of a read need
+ * no copies.
+ */
+static void copy_by_pieces(void *write)
+{
+	unsigned kernels, most = 0, rounds = 0;
+	struct pl_completion receipt;
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct rig rig;
+	int rc;
+
+	rig_open(&rig);
+	pattern_fill(write ? rig.host.bytes : rig.gpu.bytes, LENGTH, 5, 0);
+	kernels = gpu_standin_launched();
+	operation = start_vector(&rig, write != NULL);
+	do {
+		unsigned now = gpu_standin_launched();
+
+		if (write || rounds++)
+			most = PL_MAX(most, now - kernels);
+		kernels = now;
+		rc = pl_test(operation, &receipt, &error);
+	} while (rc == -EINPROGRESS);
+	check_ok(rc, &error);
+	check_number(receipt.route, PL_ROUTE_STAGED);
+	check(most > 0 && most <= PL_BLOCKING_MAX / (512 << 10));
+	if (write)
+		pattern_check(rig.gpu.bytes, LENGTH, 5, 0);
+	else
+		pattern_check(rig.host.bytes, LENGTH, 5, 0);
+	rig_close(&rig);
+}
+
 /* Locked memory is copied in few large chunks, as the engine does not wait. */
 static void copy_locked(void *unused)
 {
@@ -224,6 +275,8 @@ static void owner_takes_turns(void *unused)
 static const struct test_case cases[] = {
 	{ "write-unlocked", copy_unlocked, "write", 30 },
 	{ "read-unlocked", copy_unlocked, NULL, 30 },
+	{ "write-by-pieces", copy_by_pieces, "write", 30 },
+	{ "read-by-pieces", copy_by_pieces, NULL, 30 },
 	{ "write-locked", copy_locked, NULL, 30 },
 	{ "cancel-waiting", cancel_waiting, NULL, 30 },
 	{ "owner-copies-unlocked", owner_copies_unlocked, NULL, 30 },

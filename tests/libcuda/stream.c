@@ -134,14 +134,19 @@ static void kernel_begins(const struct standin_kernel *kernel)
 		atomic_store(&kernel->state[0], 1);
 }
 
-/* Tells the result of a gather. The next kernel of the stream begins before, as the thread may be slow. */
-static void gather_ends(const struct stream *stream, const struct job *job, bool good)
+/*
+ * Tells the result of a gather. The next kernel of the stream begins before, and one that is launched later at once, as the thread may
+ * be slow.
+ */
+static void gather_ends(struct stream *stream, struct job *job, bool good)
 {
 	uint32_t unknown = 0;
 
 	pthread_mutex_lock(&standin_stream_lock);
 	if (stream->first && stream->first->launch)
 		kernel_begins(&stream->first->kernel);
+	stream->kernels -= job->kernel.words > 0;
+	job->told = true;
 	pthread_mutex_unlock(&standin_stream_lock);
 	if (good && job->kernel.words)
 		atomic_compare_exchange_strong(&job->kernel.state[2], &unknown, 1);
@@ -162,7 +167,7 @@ static void wait_for_multiprocessors(const struct stream *stream)
 	}
 }
 
-static CUresult job_perform(const struct stream *stream, const struct job *job)
+static CUresult job_perform(struct stream *stream, struct job *job)
 {
 	bool inside = job->across || job->set || job->launch || (job->pieces ? job->pieces->into : job->into);
 	CUresult result = SUCCESS;
@@ -276,7 +281,7 @@ static void *stream_thread(void *argument)
 			standin_reached(job->event);
 		}
 		stream->busy = false;
-		stream->kernels -= job->launch && job->kernel.words > 0;
+		stream->kernels -= job->launch && job->kernel.words > 0 && !job->told;
 		unfinished--;
 		/* Threads wait only for events and for empty streams. */
 		if (job->event || !stream->first)

@@ -33,6 +33,7 @@ struct job {
 	size_t length;
 	bool into, set, across, launch;
 	bool computes; /* true if the compute engine executes the job */
+	bool told;     /* gather: its result, and that it has ended */
 	struct standin_kernel kernel;
 	uint8_t value;
 	void (*call)(void *argument);

@@ -406,6 +406,7 @@ static void start_gpu_copy(struct pl_copier *copier, struct local_gpu_copy *copy
 		local_host_pin_note_copy(access->pin, memory, length);
 		pl_copier_host(copier, &copy->copy, memory, here, access->base + there, length, !write);
 	} else if (!pl_memory_staged(memory)) {
+		local_region_note_copy(chunk->segment->region, remote, length);
 		pl_copier_host(copier, &copy->copy, remote, there, pl_memory_host_pointer(memory, here), length, write);
 	} else if (write) {
 		pl_copier_across(copier, &copy->copy,

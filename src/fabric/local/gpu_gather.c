@@ -109,12 +109,8 @@ int local_kernel_gate_hold(const struct local_access *access, const struct pl_op
 	return local_copy_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);
 }
 
-/*
- * Holds the gate of the access path of each segment from `begin` to `end`, or releases it: once for segments in a row that
- * share it. Returns the first segment whose gate could not be held, or `end`.
- */
-static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsigned end, bool hold,
-			   struct pl_error *error)
+unsigned local_gather_hold_gates(const struct pl_operation *operation, unsigned begin, unsigned end, bool hold,
+				 struct pl_error *error)
 {
 	for (unsigned i = begin; i < end; i = local_next_memory(operation, i)) {
 		const struct local_access *access = operation->segments[i].remote->fabric_data;
@@ -212,7 +208,7 @@ static void run_ended(struct pl_copy *base, int status)
 	if (gathering->kept)
 		local_kept_release_gates(operation);
 	else
-		hold_gates(operation, run->begin, run->end, false, NULL);
+		local_gather_hold_gates(operation, run->begin, run->end, false, NULL);
 	copy->gather = NULL;
 	if (status == -ECANCELED) {
 		use_copies(gathering, run->begin, run->done);
@@ -303,14 +299,14 @@ static void start_listed_run(struct pl_operation *operation, struct local_gather
 	reached = run_is_reached(operation, run);
 	if (!reached)
 		use_copies(gathering, run->begin, run->done);
-	held = reached ? hold_gates(operation, run->begin, run->end, true, &error) : run->begin;
+	held = reached ? local_gather_hold_gates(operation, run->begin, run->end, true, &error) : run->begin;
 	if (held == run->end && run->copy.gather->count) {
 		pl_copier_gather(copier, &run->copy, multiprocessors_of(operation));
 		return;
 	}
 	if (reached && held < run->end)
 		pl_operation_fail(operation, error.code, &error);
-	hold_gates(operation, run->begin, held, false, NULL);
+	local_gather_hold_gates(operation, run->begin, held, false, NULL);
 	gpu->ops->gather_give(run->copy.gather);
 	run->copy.gather = NULL;
 }

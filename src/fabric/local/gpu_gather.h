@@ -64,6 +64,12 @@ bool local_kernel_reaches(const struct pl_region *region, const struct pl_remote
 /* local_copy_gate_hold() for a kernel: it fails if the mapping is not pinned any more. Returns 0 or a negative errno. */
 int local_kernel_gate_hold(const struct local_access *access, const struct pl_operation *operation,
 			   struct pl_error *error);
+/*
+ * Holds the gate of the access path of each segment from `begin` to `end`, or releases it: once for segments in a row that
+ * share it. Returns the first segment whose gate could not be held, or `end`.
+ */
+unsigned local_gather_hold_gates(const struct pl_operation *operation, unsigned begin, unsigned end, bool hold,
+				 struct pl_error *error);
 /* Does a vector by a kernel, and returns true; false: a kernel is not suited. Home. */
 bool local_gather_post(struct pl_operation *operation);
 /* The same for a prepared vector with a kept list, whose segments are not looked at. */
@@ -76,6 +82,13 @@ uint64_t local_gather_piece_size(const struct pl_operation *operation);
  */
 unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_range *ranges, unsigned room, uint64_t size,
 			   uint64_t most, uint64_t *bytes);
+
+/* gpu_ring.c */
+/*
+ * Does a vector between a GPU and host memory of this process that is not locked, through locked memory of the library, and returns
+ * true. False: it is not suited, or no memory could be locked, which the reason of the route tells then. Home.
+ */
+bool local_ring_post(struct pl_operation *operation);
 
 /* gpu_kept.c: lists of ranges of prepared vectors, in the memory of the GPU. Home. */
 /*

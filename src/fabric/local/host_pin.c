@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Mapped memory of the peer, pinned for copies of this process's GPUs. Copies of pinned memory run at the rate of the
+ * Mapped memory of the peer, and memory that the library allocated here, pinned for copies of this process's GPUs. Copies of pinned memory run at the rate of the
  * bus. Copies of other memory go through the driver's buffers at a fraction of that rate. Pinning takes about as long
  * as one copy. So memory is pinned after as many copied bytes as its length, or at once for a ring of frames
  * (local_lock_mapping()). If the context may lock no more memory, that is tried again after as many bytes, because other
@@ -15,6 +15,7 @@
 enum { UNTRIED, TRIED, PINNED, LEAVING, LEFT };
 
 struct local_host_pin {
+	struct pl_region_kept kept; /* of a region of this process */
 	struct pl_context *context;
 	void *address;
 	size_t length;
@@ -126,6 +127,37 @@ void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory
 		return;
 	if (atomic_fetch_add_explicit(&pin->copied, length, memory_order_relaxed) >= pin->length)
 		host_pin_try(pin, memory);
+}
+
+static void free_pin_of_region(struct pl_region_kept *kept)
+{
+	local_host_pin_free(pl_container_of(kept, struct local_host_pin, kept));
+}
+
+/* Makes the pin of a region on first use. NULL: the program owns the memory and may lock it, or there is no memory for the pin. */
+static struct local_host_pin *pin_of_region(struct pl_region *region)
+{
+	struct pl_region_kept *kept = atomic_load(&region->kept);
+	const struct pl_memory *memory = &region->memory;
+	struct local_host_pin *pin;
+
+	if (kept)
+		return pl_container_of(kept, struct local_host_pin, kept);
+	if (!memory->owned || memory->ops != &pl_host_memory)
+		return NULL;
+	pin = local_host_pin_new(region->context, memory->address, memory->length, false);
+	if (!pin)
+		return NULL;
+	pin->kept.free = free_pin_of_region;
+	if (atomic_compare_exchange_strong(&region->kept, &kept, &pin->kept))
+		return pin;
+	local_host_pin_free(pin);
+	return pl_container_of(kept, struct local_host_pin, kept);
+}
+
+void local_region_note_copy(struct pl_region *region, const struct pl_memory *gpu, size_t length)
+{
+	local_host_pin_note_copy(pin_of_region(region), gpu, length);
 }
 
 bool local_host_pin_is_locked(const struct local_host_pin *pin)

@@ -449,7 +449,7 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 		if (rc < 0)
 			pl_operation_fail(operation, rc, &error);
 		pl_operation_pending_done(operation);
-	} else if (local_gather_post(operation)) {
+	} else if (local_gather_post(operation) || local_ring_post(operation)) {
 		return;
 	} else if (operation_is_sync(operation)) {
 		do_operation_sync(operation);

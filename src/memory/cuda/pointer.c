@@ -129,10 +129,10 @@ bool cuda_ends_are_locked(const struct cuda_driver *driver, const void *address,
 }
 
 /*
- * True if kernels of the current context use locked host memory at the processor's address, as they do not with write-combined memory.
- * By documentation a kernel may read all locked memory. It may write to it unless cuMemHostRegister() got the flag READ_ONLY: the
- * access flags tell that, while cuMemHostGetFlags() tells nothing of registered memory. What a GPU's driver answers for memory with that
- * flag, or for write-combined memory, was never seen: if it allowed too much, a kernel would end all work of the context.
+ * True if kernels of the current context use locked host memory at the processor's address. By documentation they do not with
+ * write-combined memory; an H200 with driver 580.159.04 told the processor's address. By documentation a kernel may read all locked
+ * memory. It may write to it unless cuMemHostRegister() got the flag READ_ONLY: the access flags told that there, while
+ * cuMemHostGetFlags() tells nothing of registered memory.
  */
 static bool kernel_uses_address(const struct cuda_driver *driver, const void *address, bool written)
 {
