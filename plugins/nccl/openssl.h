@@ -46,6 +46,7 @@
 	FUNCTION(EVP_CIPHER_CTX_free) \
 	FUNCTION(EVP_CIPHER_CTX_is_encrypting) \
 	FUNCTION(EVP_CIPHER_CTX_new) \
+	FUNCTION(EVP_CIPHER_CTX_set_params) \
 	FUNCTION(EVP_CipherFinal_ex) \
 	FUNCTION(EVP_CipherInit_ex) \
 	FUNCTION(EVP_CipherUpdate) \
@@ -193,6 +194,7 @@ const char *plugin_openssl_load(void) __attribute__((visibility("hidden")));
 #define EVP_CIPHER_CTX_free plugin_openssl.EVP_CIPHER_CTX_free
 #define EVP_CIPHER_CTX_is_encrypting plugin_openssl.EVP_CIPHER_CTX_is_encrypting
 #define EVP_CIPHER_CTX_new plugin_openssl.EVP_CIPHER_CTX_new
+#define EVP_CIPHER_CTX_set_params plugin_openssl.EVP_CIPHER_CTX_set_params
 #define EVP_CipherFinal_ex plugin_openssl.EVP_CipherFinal_ex
 #define EVP_CipherInit_ex plugin_openssl.EVP_CipherInit_ex
 #define EVP_CipherUpdate plugin_openssl.EVP_CipherUpdate
