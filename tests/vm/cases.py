@@ -388,7 +388,7 @@ WITH_TWO_CARDS = ['on_cables 10.0.0.1 10.0.1.1', 'on_cables 10.0.0.2 10.0.1.2']
 
 SUITES = [
     # The longest suite first: the others run beside it.
-    Suite('peermem', '768M', 2, ON_TWO, [
+    Suite('peermem', '512M', 2, ON_TWO, [
         *REMOTE, *GPU, *PEERMEM,
         # A task may wait for ever for a freed lock, and the machine may hang.  Last, as it may cost the machine.
         Case('broken: unreferenced', 15, 'broken unreferenced',
