@@ -151,8 +151,8 @@ struct pl_options {
 	 * Nanoseconds that a progress thread polls after the last event before it sleeps, and a thread in pl_wait() before
 	 * it sleeps, at most a second; PL_NO_POLLING: none. A polling progress thread reads the completion queues of RDMA
 	 * devices, so that no completion waits for an interrupt. It polls for a millisecond at least while a CUDA stream waits
-	 * for a frame (pl_subscriber_take_on()). Default: 20,000 with 4 cores of this process (pl_open(3)) or more, none with
-	 * less.
+	 * for a frame (pl_subscriber_take_on()). Default: 20,000 with 4 cores of this process (pl_open(3)) or more, but none
+	 * while other threads wait for cores; none with less.
 	 */
 	uint64_t poll_time;
 	/**

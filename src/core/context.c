@@ -172,6 +172,7 @@ static int open_engines(struct pl_context *context, struct pl_error *error)
 				    error);
 		if (rc < 0)
 			break;
+		atomic_store(&context->engines[context->engine_count]->pace.adapts, context->polls_by_default);
 		pl_task_init(&context->engines[context->engine_count]->finish_task, pl_operations_finish_run);
 		pl_dial_turns_init(&context->dial_turns[context->engine_count],
 				   context->engines[context->engine_count]);
@@ -225,7 +226,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	const struct pl_allocator *allocator;
 	struct pl_context *context;
 	unsigned processors;
-	bool by_default;
+	bool lanes_by_default, polls_by_default;
 	int rc;
 
 	*result = NULL;
@@ -234,7 +235,8 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	rc = check_options(&options, error);
 	if (rc < 0)
 		return rc;
-	by_default = !options.lanes;
+	lanes_by_default = !options.lanes;
+	polls_by_default = !options.poll_time;
 	processors = pl_processors();
 	fill_defaults(&options, processors);
 	allocator = options.allocator ? options.allocator : &pl_system_allocator;
@@ -244,7 +246,8 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->allocator = *allocator;
 	pl_context_mark_process(context);
 	context->options = options;
-	context->lanes_by_default = by_default;
+	context->lanes_by_default = lanes_by_default;
+	context->polls_by_default = polls_by_default;
 	context->processors = processors;
 	context->options.allocator = NULL;
 	context->options.key = context->options.old_key = NULL;

@@ -75,6 +75,7 @@ struct pl_context {
 	unsigned engine_count;
 	unsigned processors;    /* of the thread that opened the context */
 	bool lanes_by_default;  /* true if the program did not set options.lanes */
+	bool polls_by_default;  /* likewise of options.poll_time; polling then rests while threads wait for cores */
 	atomic_uint wide_peers; /* peers with more lanes than the others; of the tcp fabric, which limits them */
 	atomic_uint bulk_lane_count; /* lanes of all peers that are up, but the first of each; of the tcp fabric */
 	atomic_uint next_engine;

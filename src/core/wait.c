@@ -98,14 +98,20 @@ static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
 	return true;
 }
 
-/* Polls for a while: an operation that ends meanwhile costs neither thread a system call. Returns true if it is done. */
+/*
+ * Polls for a while: an operation that ends meanwhile costs neither thread a system call. Returns true if it is done, and false at once
+ * while polling rests.
+ */
 static bool poll_state(const struct pl_operation *operation, uint64_t deadline)
 {
-	uint64_t most = operation->context->options.poll_time, end;
+	uint64_t most = operation->context->options.poll_time, now, end;
 
 	if (most == PL_NO_POLLING)
 		return false;
-	end = PL_MIN(pl_now() + most, deadline);
+	now = pl_now();
+	if (pl_pace_rests(&operation->home->pace, now))
+		return false;
+	end = PL_MIN(now + most, deadline);
 	do {
 		for (unsigned i = 0; i < LOOKS_AT_STATE; i++) {
 			if (atomic_load_explicit(&operation->state, memory_order_acquire) == PL_DONE)

@@ -244,7 +244,7 @@ static bool poll_before_wait(struct pl_engine *engine)
 	now = pl_clock_now(&engine->clock);
 	if (poll_hot(engine))
 		engine->hot_end = now + engine->poll_time;
-	else if (now >= engine->hot_end)
+	else if (now >= engine->hot_end || pl_pace_rests(&engine->pace, now))
 		pl_engine_cool_all(engine);
 	return engine->hot_count && !epoll_due(engine) && !atomic_load(&engine->polling);
 }
@@ -283,6 +283,8 @@ static void *engine_thread(void *argument)
 			continue;
 		}
 
+		if (hot)
+			pl_engine_keep_pace(engine);
 		count = hot ? pl_engine_look(engine) : pl_engine_wait(engine);
 
 		lock_between_polls(engine, hot);

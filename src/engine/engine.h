@@ -18,6 +18,7 @@
 #include "base/lock.h"
 #include "base/pool.h"
 #include "base/spare_buffers.h"
+#include "engine/pace.h"
 
 struct pl_engine;
 struct pl_operation;
@@ -167,7 +168,9 @@ struct pl_engine {
 	atomic_bool stopping;
 	atomic_bool asleep; /* true while the thread sleeps, or is about to */
 	pthread_t thread;
-	uint64_t poll_time; /* nanoseconds that the thread polls before it sleeps */
+	uint64_t poll_time; /* nanoseconds that the thread polls before it sleeps, unless polling rests */
+	struct pl_pace pace;
+	long core_losses; /* how often the core had gone from the thread to another one at its last look */
 	uint8_t messages[PL_ENGINE_MESSAGES];
 	/* Operations of the core. The program's threads write this for each one: in no cache line with what the engine writes. */
 	struct pl_operation_store operations;
@@ -373,6 +376,8 @@ void pl_engine_sleep(struct pl_engine *engine, unsigned turn, uint64_t deadline)
 void pl_engine_wake(struct pl_engine *engine);
 /* sleep.c: fetches the events that are there, as pl_engine_wait() does. */
 int pl_engine_look(struct pl_engine *engine);
+/* sleep.c: looks at the scheduler if it is time. Returns the present time. The engine's own thread, without locks. */
+uint64_t pl_engine_keep_pace(struct pl_engine *engine);
 /* sleep.c: the engine's own thread polls for a while, then sleeps. Returns the number of events in engine->events. */
 int pl_engine_wait(struct pl_engine *engine);
 /* sleep.c: reads wake_fd, so that earlier calls of pl_engine_wake() end no later sleep. */

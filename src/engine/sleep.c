@@ -2,6 +2,8 @@
 /* Sleep of an engine's own thread, and of threads that wait on an engine without one. */
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -90,16 +92,47 @@ int pl_engine_look(struct pl_engine *engine)
 	return epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, 0);
 }
 
+/* Returns how often the core went from the calling thread, which could have run on, to another one. */
+static long count_core_losses(void)
+{
+	struct rusage usage = { 0 };
+
+	getrusage(RUSAGE_THREAD, &usage);
+	return usage.ru_nivcsw;
+}
+
+uint64_t pl_engine_keep_pace(struct pl_engine *engine)
+{
+	uint64_t now = pl_now();
+	long count;
+
+	if (!pl_pace_is_due(&engine->pace, now))
+		return now;
+	/* The thread did not poll in a rest, so what it lost then tells nothing about polling. */
+	if (pl_pace_rested(&engine->pace))
+		engine->core_losses = count_core_losses();
+	/* A thread that waits for the core gets it, and the kernel counts that as a loss. */
+	sched_yield();
+	count = count_core_losses();
+	now = pl_now();
+	pl_pace_note(&engine->pace, now, count != engine->core_losses);
+	engine->core_losses = count;
+	return now;
+}
+
 int pl_engine_wait(struct pl_engine *engine)
 {
-	uint64_t end;
+	uint64_t now, end;
 	int count;
 
 	if (atomic_load(&engine->polling))
 		return pl_engine_look(engine);
 	if (engine->poll_time == 0)
 		return sleep_until_events(engine);
-	end = pl_now() + engine->poll_time;
+	now = pl_engine_keep_pace(engine);
+	if (pl_pace_rests(&engine->pace, now))
+		return sleep_until_events(engine);
+	end = now + engine->poll_time;
 	do {
 		count = pl_engine_look(engine);
 		if (count != 0 || atomic_load(&engine->polling) || atomic_load(&engine->handed_count) ||

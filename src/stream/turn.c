@@ -48,14 +48,26 @@ static bool turn_wait_by_progress(struct pl_context *context, struct pl_turn *tu
 	return pl_turn_read(turn) != seen || pl_now() < deadline;
 }
 
+/* True if polling rests in one of the engines at least. A turn does not tell which one begins the next. */
+static bool context_polling_rests(const struct pl_context *context, uint64_t now)
+{
+	for (unsigned i = 0; i < context->engine_count; i++)
+		if (pl_pace_rests(&context->engines[i]->pace, now))
+			return true;
+	return false;
+}
+
 bool pl_turn_poll(struct pl_context *context, struct pl_turn *turn, unsigned seen, const uint64_t *word, uint64_t value,
 		  uint64_t deadline)
 {
-	uint64_t most = context->options.poll_time, end;
+	uint64_t most = context->options.poll_time, now, end;
 
 	if (most == PL_NO_POLLING)
 		return false;
-	end = PL_MIN(pl_now() + most, deadline);
+	now = pl_now();
+	if (context_polling_rests(context, now))
+		return false;
+	end = PL_MIN(now + most, deadline);
 	do {
 		for (unsigned i = 0; i < 16; i++) {
 			if (pl_turn_read(turn) != seen || (word && __atomic_load_n(word, __ATOMIC_RELAXED) != value))

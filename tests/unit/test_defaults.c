@@ -42,6 +42,7 @@ static void check_context(unsigned count, const struct pl_options *options, unsi
 	check_number(context->options.workers, workers);
 	check_number(context->engine_count, workers);
 	check_number(poll_time_of(context), count < 4 || options->progress == PL_PROGRESS_MANUAL ? 0 : 20000);
+	check(atomic_load(&context->engines[0]->pace.adapts) == !options->poll_time);
 	pl_close(context);
 }
 
@@ -108,6 +109,7 @@ static void given_poll_time(void *unused)
 	options.poll_time = 1000;
 	check_ok(pl_open(&context, &options, &error), &error);
 	check_number(poll_time_of(context), 1000);
+	check(!atomic_load(&context->engines[0]->pace.adapts));
 	/* A program that was built with an earlier header has no room for the time. */
 	check_ok(pl_context_query(context, &earlier, &error), &error);
 	check_number(earlier.engines, context->engine_count);
