@@ -144,7 +144,7 @@ struct pl_subscriber_options {
 	uint64_t from;             /**< of PL_START_HISTORY and PL_START_SEQUENCE */
 	enum pl_overflow overflow; /**< default PL_OVERFLOW_DROP_OLDEST */
 	/**
-	 * Frames that are ready or being read, 1 to 4096; default 4. With PL_OVERFLOW_BLOCK the subscriber fetches up to 4 MiB of
+	 * Frames that are ready or being read, 1 to 4096; default 4. With PL_OVERFLOW_BLOCK the subscriber fetches up to 8 MiB of
 	 * frames more, which keep their slots in the ring until they come into the queue.
 	 */
 	unsigned queue;

@@ -20,7 +20,7 @@
 #include "wire/stream_message.h"
 
 /* Most bytes of frames that a subscriber fetches beyond its queue, and most frames: each step looks at all frames of the window. */
-#define PL_AHEAD_BYTES ((uint64_t)4 << 20)
+#define PL_AHEAD_BYTES ((uint64_t)8 << 20)
 #define PL_AHEAD_FRAMES 64u
 
 /*

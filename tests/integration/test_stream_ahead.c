@@ -17,6 +17,8 @@
 #define SLOTS 4u
 #define QUEUE 1u
 #define AHEAD 64u /* most frames beyond the queue */
+#define LARGE_SLOT (1u << 20)
+#define LARGE_AHEAD 7u /* most of these: 8 MiB, with their descriptors */
 #define MS 1000000ull
 
 /* A publisher in `far`, and a subscriber in `near`. With manual progress a thread drives `far`. */
@@ -27,7 +29,8 @@ struct rig {
 	struct pump pump;
 };
 
-static void rig_open_publisher(struct rig *rig, const struct setting *setting, uint64_t patience, unsigned slots)
+static void rig_open_ring(struct rig *rig, const struct setting *setting, uint64_t patience, unsigned slots,
+			  size_t slot_bytes)
 {
 	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_error error;
@@ -35,11 +38,16 @@ static void rig_open_publisher(struct rig *rig, const struct setting *setting, u
 	memset(rig, 0, sizeof(*rig));
 	environment_open(&rig->environment, setting);
 	pump_start(&rig->environment, &rig->pump, rig->environment.far);
-	publisher.slot_bytes = SLOT;
+	publisher.slot_bytes = slot_bytes;
 	publisher.slots = slots;
 	publisher.allow_block = true;
 	publisher.patience = patience;
 	check_ok(pl_publisher_open(rig->environment.far, "cam0", &publisher, &rig->publisher, &error), &error);
+}
+
+static void rig_open_publisher(struct rig *rig, const struct setting *setting, uint64_t patience, unsigned slots)
+{
+	rig_open_ring(rig, setting, patience, slots, SLOT);
 }
 
 static void rig_subscribe(struct rig *rig, struct pl_peer *peer, const struct pl_subscriber_options *given)
@@ -194,25 +202,35 @@ static void test_ahead_fits_memory(void *argument)
 	rig_close(&rig);
 }
 
-/* The window holds at most AHEAD frames beyond the queue, also of a larger ring. */
-static void test_ahead_limit(void *argument)
+/* The window holds at most `ahead` frames beyond the queue, also of a larger ring. */
+static void check_limit(const struct setting *setting, unsigned ahead, size_t slot_bytes)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
-	unsigned slots = AHEAD + QUEUE + 10;
+	unsigned slots = ahead + QUEUE + 10;
 	struct rig rig;
 
 	options.overflow = PL_OVERFLOW_BLOCK;
-	rig_open_publisher(&rig, argument, UINT64_MAX, slots);
+	rig_open_ring(&rig, setting, UINT64_MAX, slots, slot_bytes);
 	rig_subscribe(&rig, rig.environment.near_peer, &options);
 	publish_many(&rig, slots);
-	await_fetched(&rig, AHEAD + QUEUE);
+	await_fetched(&rig, ahead + QUEUE);
 	settle(&rig.environment, 1);
-	check(exact_accounts(rig.subscriber).pending == AHEAD + QUEUE);
+	check(exact_accounts(rig.subscriber).pending == ahead + QUEUE);
 	for (uint64_t sequence = 0; sequence < slots; sequence++) {
 		take_one(&rig, sequence, 0);
-		check(exact_accounts(rig.subscriber).pending <= AHEAD + QUEUE);
+		check(exact_accounts(rig.subscriber).pending <= ahead + QUEUE);
 	}
 	rig_close(&rig);
+}
+
+static void test_ahead_limit(void *argument)
+{
+	check_limit(argument, AHEAD, SLOT);
+}
+
+static void test_ahead_bytes(void *argument)
+{
+	check_limit(argument, LARGE_AHEAD, LARGE_SLOT);
 }
 
 /* An allocator that refuses large blocks to one thread. */
@@ -392,6 +410,7 @@ int main(void)
 		ALL("slots", test_ahead_keeps_slots),
 		ALL("memory", test_ahead_fits_memory),
 		ALL("limit", test_ahead_limit),
+		ALL("bytes", test_ahead_bytes),
 		{ "without memory tcp", test_ahead_without_memory, &frames_tcp_threads, 20 },
 		{ "without memory local", test_ahead_without_memory, &frames_local_threads, 20 },
 		ALL("no block", test_no_ahead_without_block),

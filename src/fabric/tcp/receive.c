@@ -6,6 +6,7 @@
 #include "base/ordered_copy.h"
 #include "fabric/tcp/finish.h"
 #include "fabric/tcp/landing.h"
+#include "fabric/tcp/turns.h"
 
 /*
  * Sizes in bytes of a WRITE and of DATA after which only a header is read, because the next frame is probably bulk too.
@@ -21,8 +22,6 @@
 /* Frames, and bytes, after which one-way traffic is acknowledged. */
 #define ACK_FRAMES 512
 #define ACK_BYTES (1u << 20)
-/* Answers after which a visit sends further requests, so that the peer still has some to answer. */
-#define ASK_ANSWERS (TCP_REQUESTS_MAX / 4)
 
 static struct pl_peer *receiving_peer(const struct tcp_lane *lane)
 {
@@ -469,7 +468,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 		tcp_lane_finish_landings(lane);
 		if (lane->placed - lane->placed_told >= ACK_FRAMES || lane->unacked_bytes >= ACK_BYTES)
 			tcp_lane_ack(lane);
-		if (lane->answered >= ASK_ANSWERS)
+		if (tcp_lane_must_ask(lane))
 			tcp_lane_flush(lane);
 		if (tcp_lane_is_empty(lane, got))
 			break;

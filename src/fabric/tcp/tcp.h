@@ -175,7 +175,8 @@ struct tcp_lane {
 	unsigned request_count, requests_sent; /* requests; those whose frames are sent and not answered */
 	struct tcp_flight flight;
 	unsigned answered;      /* requests answered since the lane took work */
-	uint32_t requested;     /* bytes that their answers will bring */
+	uint32_t requested;     /* bytes that the answers to `requests` will bring */
+	uint32_t asked;         /* the same when the lane last took work */
 
 	struct pl_batch_end batch_end; /* sends the pieces that the batch queued */
 	struct pl_task task;

@@ -4,12 +4,12 @@
  * Only headers and tiny payloads are copied.
  */
 #include "fabric/tcp/landing.h"
+#include "fabric/tcp/turns.h"
 
 /* Payloads up to this size are cheaper to copy next to their header than to point to. Bytes. */
 #define GATHER_COPY_MAX 256
 #define GATHER_SPACE 16384
 #define GATHER_VECTORS 256
-#define GATHER_BYTES (2u << 20)
 /*
  * A lane that has sent this many bytes looks for answers, and lets its engine look at other sockets, before it sends more. Where engines
  * do not poll, processors are few, and each further round costs more than the other end waits: there only an end that takes bytes as
@@ -183,7 +183,7 @@ PL_ALWAYS_INLINE void piece_finalize_header(struct tcp_lane *lane, struct tcp_pi
 struct gather {
 	struct iovec vectors[GATHER_VECTORS];
 	int count;
-	size_t bytes, space_used;
+	size_t bytes, most, space_used; /* takes no more pieces from `most` bytes on */
 	bool fragile; /* a vector is memory that may disappear */
 	uint8_t space[GATHER_SPACE];
 };
@@ -221,7 +221,7 @@ static bool gather_add_piece(struct tcp_lane *lane, struct gather *gather, struc
 	uint32_t skip = piece->sent;
 	uint32_t at, left;
 
-	if (gather->count + 4 > GATHER_VECTORS || gather->bytes >= GATHER_BYTES ||
+	if (gather->count + 4 > GATHER_VECTORS || gather->bytes >= gather->most ||
 	    gather->space_used + PL_FRAME_HEADER + GATHER_COPY_MAX > GATHER_SPACE)
 		return false;
 	if (piece->key && atomic_load(&piece->key->revoked))
@@ -338,6 +338,7 @@ static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 		return 0;
 	gather.count = 0;
 	gather.bytes = gather.space_used = 0;
+	gather.most = tcp_lane_gather_limit(lane);
 	gather.fragile = false;
 	pl_list_for_each(at, &lane->queue) {
 		if (!gather_add_piece(lane, &gather, pl_list_entry(at, struct tcp_piece, link)) || single ||
@@ -411,6 +412,7 @@ void tcp_lane_flush(struct tcp_lane *lane)
 		}
 	}
 	lane->flushing = false;
+	tcp_lane_asked(lane);
 	if (lane->state != TCP_LANE_UP)
 		return;
 	pl_source_watch(&lane->source, tcp_lane_events(lane) | (lane->blocked ? EPOLLOUT : 0));
