@@ -42,7 +42,7 @@ void pl_registrations_release(struct pl_list *registrations, struct pl_list *end
 /* Finishes what pl_registrations_release() left. Without grant_lock, because it may wait. */
 void pl_registrations_finish(struct pl_list *ended);
 
-/* What a fabric keeps with a region until its end. */
+/* State that a fabric keeps with a region until its end. */
 struct pl_region_kept {
 	void (*free)(struct pl_region_kept *kept);
 };

@@ -32,7 +32,7 @@ static ssize_t refuse(void)
 	return -1;
 }
 
-/* These replace the functions of the C library in this program. */
+/* Functions of the C library, replaced in this program. */
 ssize_t send(int fd, const void *bytes, size_t length, int flags)
 {
 	static ssize_t (*_Atomic next)(int, const void *, size_t, int);

@@ -46,7 +46,7 @@ static ssize_t take(const struct msghdr *message)
 	return (ssize_t)length;
 }
 
-/* These replace the functions of the C library in this program. */
+/* Functions of the C library, replaced in this program. */
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	static ssize_t (*_Atomic next)(int, const struct msghdr *, int);

@@ -20,7 +20,7 @@ static atomic_bool cores_are_short; /* then each look of an engine's thread lose
 static atomic_uint losses, sleeps, polls;
 static atomic_bool in_sleep;
 
-/* These replace the functions of the C library in this program. */
+/* Functions of the C library, replaced in this program. */
 int sched_yield(void)
 {
 	atomic_fetch_add(&losses, atomic_load(&cores_are_short));
@@ -212,7 +212,7 @@ static void waiter_rests(void *unused)
 	pair_close(&pair);
 }
 
-/* So does one that waits for a change of a stream. */
+/* A thread that waits for a change of a stream also sleeps at once. */
 static void turn_rests(void *unused)
 {
 	struct pl_options options = PL_OPTIONS_INIT;

@@ -62,7 +62,7 @@ static ssize_t note_received(int fd, ssize_t count)
 	return count;
 }
 
-/* These replace functions of the C library in this program. */
+/* Functions of the C library, replaced in this program. */
 ssize_t send(int fd, const void *bytes, size_t length, int flags)
 {
 	static ssize_t (*_Atomic next)(int, const void *, size_t, int);

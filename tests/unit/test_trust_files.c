@@ -385,7 +385,7 @@ static int find_host(const char *text, const char *address, const uint8_t *finge
 	return pl_known_hosts_find("hosts", text, address, fingerprint, line, &error);
 }
 
-/* Of a long path, an error has the end: the name of the file, and the line. */
+/* Errors about a long path have its end: the name of the file, and the line. */
 static void test_errors_in_long_paths(void **state)
 {
 	struct pl_authorized *list;
