@@ -374,6 +374,9 @@ uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end, bool l
 
 	aborted.published = pl_wall_clock();
 	aborted.captured = lost ? 0 : aborted.published;
+	/* A skip may leave out the round that clears the layouts of earlier frames. These descriptors clear them. */
+	if (begin < ring->layout_end + ring->geometry.slots)
+		ring->layout_end = PL_MAX(ring->layout_end, described);
 	pl_ring_claim_below(ring, end);
 	for (aborted.sequence = described; aborted.sequence < end; aborted.sequence++)
 		pl_ring_describe(ring, &aborted, NULL);

@@ -123,7 +123,7 @@ int pl_ring_header_decode(const uint8_t buffer[PL_RING_HEADER], struct pl_ring_h
 struct pl_ring {
 	uint8_t *control;
 	struct pl_ring_geometry geometry;
-	uint64_t layout_end; /* sequence behind the last descriptor with a layout of its own */
+	uint64_t layout_end; /* a sequence that is a ring or more behind this one finds no layout in its slot */
 };
 
 /* `control`: memory of zeros. */

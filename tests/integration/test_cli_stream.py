@@ -12,7 +12,7 @@ import time
 
 import pytest
 from cli_support import (DEADLINE, PEERLANE, environment, free_port, make_key, read_terminal, run, run_json, serving, shown_in,
-                         start, write)
+                         start, wait_until, write)
 from stream_support import Proxy, pattern, publishing
 
 FRAME = 1000
@@ -237,23 +237,30 @@ def test_signal_ends_the_stream_at_both_ends(how):
     assert (got['end'], got['frames'], got['lost']) == ('ended', 1, 0)
 
 
-def test_killed_publisher_is_named():
+def subscribed(publisher, path):
+    """`peerlane subscribe --json` that has taken frame 0, so that its subscription has begun at both ends."""
+    process = start('subscribe', publisher.address, 'cam0', '--json', '--to', path)
+    publisher.wait_for('subscribers', 1)
+    publisher.feed(frame(0))
+    wait_until(lambda: path.exists() and path.stat().st_size == FRAME)
+    return process
+
+
+def test_killed_publisher_is_named(tmp_path):
     with fed() as publisher:
-        process = start('subscribe', publisher.address, 'cam0', '--json')
-        publisher.wait_for('subscribers', 1)
+        process = subscribed(publisher, tmp_path / 'frames')
         publisher.process.kill()
         output, errors = ended(process, expect=1)
         error = json.loads(output)['error']
     assert error['id'] == 'PEER-LOST' and error['object'] == 'cam0' and '--reconnect' in errors
 
 
-def test_frames_behind_the_last_one_are_lost_with_the_publisher():
+def test_frames_behind_the_last_one_are_lost_with_the_publisher(tmp_path):
     with fed('--slots', '2') as publisher:
-        process = start('subscribe', publisher.address, 'cam0', '--json')
-        publisher.wait_for('subscribers', 1)
+        process = subscribed(publisher, tmp_path / 'frames')
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
-        publisher.feed(b''.join(map(frame, range(40))))
+        publisher.feed(b''.join(map(frame, range(1, 40))))
         publisher.wait_for('published', 40)
         publisher.process.kill()
         publisher.process.wait()

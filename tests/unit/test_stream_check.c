@@ -87,7 +87,7 @@ static void end_check_with(struct rig *rig, struct pl_stream_check *check, uint6
 	memset(ring.control + PL_RING_HEADER, 0, PL_RING_CURSORS);
 	pl_ring_set_state(&ring, PL_STREAM_LIVE);
 	pl_ring_publish(&ring, published);
-	pl_ring_claim(&ring, claimed - 1);
+	pl_ring_claim_below(&ring, claimed);
 	pl_check_end(check, 0);
 }
 
@@ -436,7 +436,7 @@ static bool read_cursors(struct pl_endpoint *endpoint, struct pl_sync_op *read)
 
 	(void)endpoint;
 	pl_ring_set_state(&ring, PL_STREAM_LIVE);
-	pl_ring_claim(&ring, 1);
+	pl_ring_claim_below(&ring, 2);
 	pl_ring_publish(&ring, 2);
 	return true;
 }

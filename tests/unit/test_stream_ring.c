@@ -361,6 +361,37 @@ static void test_skip(void **state)
 	free(control);
 }
 
+/* A skip of any number of sequences clears the layout of the last frame of each slot, and so do the frames after it. */
+static void test_skip_behind_layouts(void **state)
+{
+	struct pl_ring_header header = example();
+	const unsigned slots = header.geometry.slots, most = 4 * slots;
+	size_t size = (pl_ring_control_size(&header.geometry) + 63) / 64 * 64;
+	uint8_t *control = aligned_alloc(64, size);
+	struct pl_ring_descriptor decoded;
+	struct pl_ring ring;
+
+	(void)state;
+	for (unsigned skipped = 1; skipped <= most; skipped++) {
+		uint64_t sequence = 0, end = slots + skipped;
+
+		memset(control, 0, size);
+		pl_ring_init(&ring, control, &header);
+		for (; sequence < slots; sequence++)
+			publish_layout(&ring, sequence, true);
+		pl_ring_skip(&ring, sequence, end, false);
+		for (sequence = end; sequence < end + 2 * slots; sequence++) {
+			for (uint64_t held = PL_MAX(sequence - slots, (uint64_t)slots); held < sequence; held++)
+				assert_int_equal(pl_ring_descriptor_decode(
+							 control + pl_ring_descriptor_offset(&header.geometry, held),
+							 &header.geometry, held, &decoded),
+						 0);
+			publish_layout(&ring, sequence, false);
+		}
+	}
+	free(control);
+}
+
 static void refuse_descriptor(const struct pl_ring_header *header, struct pl_ring_descriptor descriptor)
 {
 	struct pl_ring_descriptor decoded;
@@ -553,6 +584,7 @@ int main(void)
 		cmocka_unit_test(test_hostile_descriptors),
 		cmocka_unit_test(test_hostile_cursors),
 		cmocka_unit_test(test_skip),
+		cmocka_unit_test(test_skip_behind_layouts),
 		cmocka_unit_test(test_layout_line),
 		cmocka_unit_test(test_credits),
 		cmocka_unit_test(test_laps),

@@ -308,6 +308,52 @@ static void test_marks(void **state)
 	assert_true(pl_frame_unchanged(frame));
 }
 
+/* Stores cursors, of any value, and looks at them as after the loss of the publisher. */
+static void lose_publisher(struct rig *rig, uint64_t claimed, uint64_t published)
+{
+	pl_ring_claim_below(&rig->ring, claimed);
+	pl_ring_publish(&rig->ring, published);
+	pl_subscriber_follow_lost(&rig->subscriber);
+}
+
+/* The last cursors of a lost publisher count, unless they cannot be, go back, or cannot be read. */
+static void test_lost_publisher(void **state)
+{
+	static const uint64_t most = PL_RING_SEQUENCE_MAX;
+	struct rig *rig = *state;
+	struct pl_subscriber *subscriber = &rig->subscriber;
+
+	subscriber->peer = rig->peer;
+	lose_publisher(rig, 3, 2);
+	assert_int_equal(subscriber->published, 0); /* without a key */
+	subscriber->control = &rig->remotes[0];
+	subscriber->phase = PL_SUBSCRIBER_AWAY;
+	pl_subscriber_follow_lost(subscriber);
+	subscriber->phase = PL_SUBSCRIBER_LIVE;
+	rig->refuses[0] = true;
+	pl_subscriber_follow_lost(subscriber);
+	rig->refuses[0] = false;
+	rig->peer->ops = &other_fabric;
+	pl_subscriber_follow_lost(subscriber);
+	rig->peer->ops = &mapping_fabric;
+	assert_int_equal(subscriber->published, 0);
+	pl_subscriber_follow_lost(subscriber);
+	assert_true(subscriber->claimed == 3 && subscriber->published == 2);
+	lose_publisher(rig, 2, 1);
+	lose_publisher(rig, most + 1, 4);
+	lose_publisher(rig, 4, most + 1);
+	lose_publisher(rig, UINT64_MAX, UINT64_MAX);
+	assert_true(subscriber->claimed == 3 && subscriber->published == 2);
+	/* The publisher stored `published` after `claimed` was read. */
+	lose_publisher(rig, 4, 5);
+	assert_true(subscriber->claimed == 5 && subscriber->published == 5);
+	lose_publisher(rig, most, most);
+	assert_true(subscriber->claimed == most && subscriber->published == most);
+	assert_int_equal(subscriber->phase, PL_SUBSCRIBER_LIVE);
+	subscriber->control = NULL;
+	subscriber->peer = NULL;
+}
+
 static bool describe(struct rig *rig, uint64_t sequence)
 {
 	rig->frames[0].sequence = sequence;
@@ -725,6 +771,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_refusals, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_lap_rule, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_marks, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_lost_publisher, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_descriptors, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_last_frame, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_freeze, rig_open, rig_close),
