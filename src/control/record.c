@@ -176,6 +176,9 @@ static void load_some(struct iovec *room)
 {
 	size_t length = PL_MIN(room->iov_len, (size_t)LOAD_BYTES);
 
+	/* Addition of 0 to NULL has no defined result in C. */
+	if (!length)
+		return;
 	pl_copy_prefetch(room->iov_base, length);
 	room->iov_base = (uint8_t *)room->iov_base + length;
 	room->iov_len -= length;
