@@ -52,8 +52,9 @@ static int derive_record_key(struct pl_record_key *key, bool seal)
 		rc = expand_label(key->secret, "iv", key->iv, sizeof(key->iv));
 	if (rc == 0 && EVP_CipherInit_ex(key->cipher, EVP_aes_128_gcm(), NULL, bytes, NULL, seal) != 1)
 		rc = -EIO;
-	if (rc == 0 && !seal && EVP_CIPHER_CTX_ctrl(key->cipher, EVP_CTRL_AEAD_SET_IV_FIXED, FIXED_BYTES, key->iv) != 1)
-		rc = -EIO;
+	/* If this fails, begin_opening() sets whole nonces. */
+	if (rc == 0 && !seal)
+		EVP_CIPHER_CTX_ctrl(key->cipher, EVP_CTRL_AEAD_SET_IV_FIXED, FIXED_BYTES, key->iv);
 	key->sequence = 0;
 	OPENSSL_cleanse(bytes, sizeof(bytes));
 	ERR_clear_error();
@@ -112,9 +113,15 @@ static bool begin_sealing(struct pl_record_key *key, const uint8_t header[PL_REC
 	return EVP_CipherInit_ex(key->cipher, NULL, NULL, NULL, nonce, -1) == 1 && add_header(key, header);
 }
 
+static bool set_nonce_and_tag(struct pl_record_key *key, const uint8_t nonce[IV_BYTES], uint8_t tag[TAG_BYTES])
+{
+	return EVP_CipherInit_ex(key->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
+	       EVP_CIPHER_CTX_ctrl(key->cipher, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES, tag) == 1;
+}
+
 /*
- * Sets the tag to check and the nonce in one call, which takes half of the instructions of EVP_CipherInit_ex() and
- * EVP_CIPHER_CTX_ctrl(). OpenSSL does not permit it for sealing.
+ * Sets the tag to check and the nonce in one call, which takes half of the instructions of set_nonce_and_tag(). OpenSSL does not permit
+ * it for sealing. A cipher of an ENGINE, which OpenSSL's configuration may make the default, has no such call.
  */
 static bool begin_opening(struct pl_record_key *key, const uint8_t header[PL_RECORD_HEADER], uint8_t tag[TAG_BYTES])
 {
@@ -126,7 +133,8 @@ static bool begin_opening(struct pl_record_key *key, const uint8_t header[PL_REC
 	};
 
 	fill_nonce(key, nonce);
-	return EVP_CIPHER_CTX_set_params(key->cipher, params) == 1 && add_header(key, header);
+	return (EVP_CIPHER_CTX_set_params(key->cipher, params) == 1 || set_nonce_and_tag(key, nonce, tag)) &&
+	       add_header(key, header);
 }
 
 ssize_t pl_record_seal(struct pl_record_key *key, enum pl_record_type type, const struct iovec *parts, int count,
@@ -176,6 +184,9 @@ static void load_some(struct iovec *room)
 {
 	size_t length = PL_MIN(room->iov_len, (size_t)LOAD_BYTES);
 
+	/* Addition of 0 to NULL has no defined result in C. */
+	if (!length)
+		return;
 	pl_copy_prefetch(room->iov_base, length);
 	room->iov_base = (uint8_t *)room->iov_base + length;
 	room->iov_len -= length;

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Records under each number, of each size, and the error queue of OpenSSL. */
+/* Records under each number, of each size, with a cipher of an ENGINE, and the error queue of OpenSSL. */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include <errno.h>
 #include <openssl/err.h>
+#ifndef OPENSSL_NO_ENGINE
+#include <openssl/engine.h>
+#endif
 #include <string.h>
 
 #include "control/record.h"
@@ -97,9 +101,67 @@ static void case_error_queue(void *unused)
 	pl_record_key_close(&open);
 }
 
+#ifndef OPENSSL_NO_ENGINE
+
+static int choose_engine_cipher(ENGINE *engine, const EVP_CIPHER **cipher, const int **all, int wanted)
+{
+	static const int own[] = { NID_aes_128_gcm };
+
+	(void)engine;
+	if (!cipher) {
+		*all = own;
+		return PL_ARRAY_SIZE(own);
+	}
+	*cipher = wanted == *own ? EVP_aes_128_gcm() : NULL;
+	return *cipher != NULL;
+}
+
+static void make_default_engine(void)
+{
+	ENGINE *engine = ENGINE_new();
+
+	check(engine && ENGINE_set_id(engine, "test") && ENGINE_set_ciphers(engine, choose_engine_cipher));
+	check_number(ENGINE_set_default_ciphers(engine), 1);
+	ENGINE_free(engine);
+}
+
+/* OpenSSL's configuration may make an ENGINE the default. Its cipher takes no parameters. */
+static void case_engine(void *unused)
+{
+	static uint8_t record[SIZE + PL_RECORD_OVERHEAD];
+	const struct iovec part = { data, SIZE }, none = { NULL, 0 };
+	struct pl_record_key seal, open;
+	uint8_t type;
+
+	(void)unused;
+	make_default_engine();
+	check_number(pl_record_key_open(&seal, secret, true), 0);
+	check_number(pl_record_key_open(&open, secret, false), 0);
+	for (unsigned i = 0; i < 6; i++) {
+		check_number(pl_record_seal(&seal, PL_RECORD_DATA, &part, 1, record), sizeof(record));
+		check_number(pl_record_open(&open, record, sizeof(record), none, &type), SIZE);
+		check(!memcmp(record + PL_RECORD_HEADER, data, SIZE));
+		check(ERR_peek_error() == 0);
+		if (i != 2)
+			continue;
+		check_number(pl_record_key_update(&seal), 0);
+		check_number(pl_record_key_update(&open), 0);
+	}
+	check_number(pl_record_seal(&seal, PL_RECORD_DATA, &part, 1, record), sizeof(record));
+	record[sizeof(record) - 1] ^= 1;
+	check_number(pl_record_open(&open, record, sizeof(record), none, &type), -EPROTO);
+	pl_record_key_close(&seal);
+	pl_record_key_close(&open);
+}
+
+#endif
+
 int main(void)
 {
 	static const struct test_case cases[] = {
+#ifndef OPENSSL_NO_ENGINE
+		{ "engine", case_engine, NULL, 20 },
+#endif
 		{ "numbers", case_numbers, NULL, 20 },
 		{ "parts", case_parts, NULL, 20 },
 		{ "error-queue", case_error_queue, NULL, 20 },
