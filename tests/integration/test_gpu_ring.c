@@ -311,6 +311,29 @@ static void allocated(void *unused)
 		check_number(gpu_standin.pinned(), 0);
 }
 
+/* The end of the context unlocks memory of a region that the program did not deregister. */
+static void allocated_left(void *unused)
+{
+	struct pl_region *left;
+	struct ring_session ring;
+	struct pl_error error;
+	size_t count, locked;
+
+	(void)unused;
+	ring_open(&ring);
+	gpu_standin_need();
+	check_ok(pl_region_allocate(ring.session.environment.near, SIZE, PL_ACCESS_ALL, &left, &error), &error);
+	count = cut(&ring, 4096);
+	for (size_t i = 0; i < count; i++)
+		transfers[i].region = left;
+	finish(&ring, post(&ring, true, count, NULL), KERNEL);
+	locked = gpu_standin.pinned();
+	finish(&ring, post(&ring, true, count, NULL), KERNEL);
+	check_number(gpu_standin.pinned() - locked, SIZE);
+	ring_close(&ring);
+	check_number(gpu_standin.pinned(), 0);
+}
+
 /* The slots of the library leave too little of the limit. */
 static void allocated_no_room(void *unused)
 {
@@ -463,6 +486,7 @@ static const struct test_case cases[] = {
 	{ "not-loaded", not_loaded, NULL, 30 },
 	{ "slots-return", slots_return, NULL, 30 },
 	{ "allocated", allocated, NULL, 30 },
+	{ "allocated-left", allocated_left, NULL, 30 },
 	{ "allocated-no-room", allocated_no_room, NULL, 30 },
 	{ "held", held, NULL, 30 },
 	{ "refused-kernel", refused_kernel, NULL, 60 },
