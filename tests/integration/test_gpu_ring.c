@@ -33,12 +33,23 @@ static void agent_on_gpu(int fd)
 	gpu_agent_alloc(fd);
 }
 
+static void session_open(struct ring_session *ring)
+{
+	gpu_session_open(&ring->session, agent_on_gpu, NULL, SIZE);
+	buffer_open(&ring->other, ring->session.environment.near, SIZE, PL_ACCESS_ALL);
+}
+
+static void session_close(struct ring_session *ring)
+{
+	buffer_close(&ring->other);
+	gpu_session_close(&ring->session);
+}
+
 static void ring_open(struct ring_session *ring)
 {
 	struct pl_error error;
 
-	gpu_session_open(&ring->session, agent_on_gpu, NULL, SIZE);
-	buffer_open(&ring->other, ring->session.environment.near, SIZE, PL_ACCESS_ALL);
+	session_open(ring);
 	check_ok(pl_region_allocate_in(ring->session.environment.near, "cuda:0", 4096, PL_ACCESS_ALL, &ring->loader,
 				       &error),
 		 &error);
@@ -48,8 +59,7 @@ static void ring_open(struct ring_session *ring)
 static void ring_close(struct ring_session *ring)
 {
 	check_number(pl_region_deregister(ring->loader), 0);
-	buffer_close(&ring->other);
-	gpu_session_close(&ring->session);
+	session_close(ring);
 }
 
 /*
@@ -237,6 +247,22 @@ static void refused_lock(void *unused)
 	ring_close(&ring);
 }
 
+/* A process that registered no memory of the GPU has no kernel, and locks no memory for one. */
+static void not_loaded(void *unused)
+{
+	struct pl_staging_info info = { .size = sizeof(info) };
+	struct ring_session ring;
+	struct pl_error error;
+
+	(void)unused;
+	session_open(&ring);
+	gpu_standin_need();
+	check_vectors(&ring, cut(&ring, 4096), 3, COPIES);
+	check_ok(pl_staging_query(ring.session.environment.near, &info, &error), &error);
+	check_number(info.locked, 0);
+	session_close(&ring);
+}
+
 /* All slots return to the pool. */
 static void slots_return(void *unused)
 {
@@ -283,6 +309,29 @@ static void allocated(void *unused)
 	ring_close(&ring);
 	if (gpu_standin.pinned)
 		check_number(gpu_standin.pinned(), 0);
+}
+
+/* The end of the context unlocks memory of a region that the program did not deregister. */
+static void allocated_left(void *unused)
+{
+	struct pl_region *left;
+	struct ring_session ring;
+	struct pl_error error;
+	size_t count, locked;
+
+	(void)unused;
+	ring_open(&ring);
+	gpu_standin_need();
+	check_ok(pl_region_allocate(ring.session.environment.near, SIZE, PL_ACCESS_ALL, &left, &error), &error);
+	count = cut(&ring, 4096);
+	for (size_t i = 0; i < count; i++)
+		transfers[i].region = left;
+	finish(&ring, post(&ring, true, count, NULL), KERNEL);
+	locked = gpu_standin.pinned();
+	finish(&ring, post(&ring, true, count, NULL), KERNEL);
+	check_number(gpu_standin.pinned() - locked, SIZE);
+	ring_close(&ring);
+	check_number(gpu_standin.pinned(), 0);
 }
 
 /* The slots of the library leave too little of the limit. */
@@ -434,8 +483,10 @@ static const struct test_case cases[] = {
 	{ "own-pointers", own_pointers, NULL, 30 },
 	{ "no-room", no_room, NULL, 30 },
 	{ "refused-lock", refused_lock, NULL, 30 },
+	{ "not-loaded", not_loaded, NULL, 30 },
 	{ "slots-return", slots_return, NULL, 30 },
 	{ "allocated", allocated, NULL, 30 },
+	{ "allocated-left", allocated_left, NULL, 30 },
 	{ "allocated-no-room", allocated_no_room, NULL, 30 },
 	{ "held", held, NULL, 30 },
 	{ "refused-kernel", refused_kernel, NULL, 60 },

@@ -165,22 +165,22 @@ static void copy_locked(void *unused)
 	rig_close(&rig);
 }
 
-/* A cancelled copy that waits for its turn ends, and the others go on. */
-static void cancel_waiting(void *unused)
+/* A cancelled operation that waits for its turn ends, and the others go on. The end of the peer ends all, also those whose kernels run. */
+static void cancel_waiting(void *pieces)
 {
+	struct pl_operation *(*start)(const struct rig *, bool) = pieces ? start_vector : start_copy;
 	struct pl_operation *first, *second;
 	struct pl_error error;
 	struct rig rig;
 
-	(void)unused;
 	rig_open(&rig);
-	first = start_copy(&rig, true);
-	second = start_copy(&rig, true);
+	first = start(&rig, true);
+	second = start(&rig, true);
 	pl_cancel(second);
 	check_status(pl_wait(second, AMPLE_TIME, NULL, &error), -ECANCELED, &error);
 	check_ok(pl_wait(first, AMPLE_TIME, NULL, &error), &error);
-	first = start_copy(&rig, true);
-	second = start_copy(&rig, true);
+	first = start(&rig, true);
+	second = start(&rig, !pieces);
 	pl_peer_close(rig.environment.near_peer);
 	rig.environment.near_peer = NULL;
 	check(pl_wait(first, AMPLE_TIME, NULL, &error) < 0);
@@ -279,6 +279,7 @@ static const struct test_case cases[] = {
 	{ "read-by-pieces", copy_by_pieces, NULL, 30 },
 	{ "write-locked", copy_locked, NULL, 30 },
 	{ "cancel-waiting", cancel_waiting, NULL, 30 },
+	{ "cancel-waiting-pieces", cancel_waiting, "pieces", 30 },
 	{ "owner-copies-unlocked", owner_copies_unlocked, NULL, 30 },
 	{ "owner-takes-turns", owner_takes_turns, NULL, 30 },
 };

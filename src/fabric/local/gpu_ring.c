@@ -416,17 +416,28 @@ static bool take_slots(struct ring *ring, const struct pl_memory *gpu)
 	return ring->piece_count;
 }
 
+/* True if the GPU has a kernel that could start now. Without this look, a process that loaded none would lock slots for nothing. */
+static bool kernel_may_start(const struct pl_memory *gpu)
+{
+	struct pl_gather *gather = gpu->ops->gather_take(gpu, 1);
+
+	if (gather)
+		gather->ops->gather_give(gather);
+	return gather;
+}
+
 /* Returns NULL if copies do the operation. Sets the reason then, if no memory could be locked. */
 static struct ring *ring_new(struct pl_operation *operation)
 {
-	struct ring *ring = pl_zalloc(&operation->context->allocator, sizeof(*ring));
+	const struct pl_memory *gpu = local_gather_gpu(operation);
+	struct ring *ring = kernel_may_start(gpu) ? pl_zalloc(&operation->context->allocator, sizeof(*ring)) : NULL;
 
 	if (!ring)
 		return NULL;
 	ring->operation = operation;
 	ring->reason_of_copies = operation->route_reason;
 	pl_watch_init(&ring->turn, ring_has_turn);
-	if (!take_slots(ring, local_gather_gpu(operation))) {
+	if (!take_slots(ring, gpu)) {
 		operation->route_reason = reason_no_slot;
 	} else {
 		ring->pieces[0].end = 1;
