@@ -17,6 +17,8 @@
 #define BATCH 16
 /* Connections of a publisher: its subscribers, and others that list streams. */
 #define PEERS_MAX 320
+/* Accepts that are under way, so that a look takes at least as many connections that wait. */
+#define ACCEPTS 32
 /* Completions of one look after which the command goes on: two of each connection, so that all are taken. */
 #define LOOK_COMPLETIONS (2 * PEERS_MAX)
 /* Time that subscribers have to take the last frames, unless --timeout gives one. */
@@ -63,7 +65,9 @@ int stream_server_listen(struct stream_server *server, const char *address, cons
 	/* A start that fails leaves the file to the publisher that has the port. */
 	if (rc == 0)
 		rc = stream_share_write(share, server->publisher, error);
-	return rc == 0 ? pl_accept_start(server->listener, 0, NULL, error) : rc;
+	for (int i = 0; i < ACCEPTS && rc == 0; i++)
+		rc = pl_accept_start(server->listener, 0, NULL, error);
+	return rc;
 }
 
 static void warn_about_missing_key(const struct cli_options *options, bool needs_token)
@@ -137,9 +141,9 @@ static void handle_server_event(struct stream_server *server, struct pl_completi
 			warn_about_refusals(completion->peer);
 		pl_peer_close(completion->peer);
 	}
-	/* Without memory for another accept, the connections that exist go on. */
+	/* Without memory for another accept, the connections that exist go on, as do the other accepts. */
 	if (completion->kind == PL_KIND_ACCEPT && pl_accept_start(server->listener, 0, NULL, NULL) < 0)
-		cli_warn("no memory to accept more connections");
+		cli_warn("no memory to accept as many connections at once");
 	/* No subscriber sends notifications; the data of one that does is freed. */
 	pl_notification_free(server->context, completion);
 }
@@ -157,7 +161,7 @@ void stream_server_wait(struct stream_server *server, int fd, uint64_t nanosecon
 
 	if (ppoll(fds, CLI_ARRAY_SIZE(fds), nanoseconds == UINT64_MAX ? NULL : &time, NULL) < 0)
 		return;
-	/* A connection counts until it is accepted and closed. Each accept starts the next one, which may complete at once. */
+	/* A connection counts until it is accepted and closed. Each accept starts another one, which may complete at once. */
 	do {
 		count = fds[0].revents ? pl_poll(server->context, completions, BATCH) : 0;
 		for (int i = 0; i < count; i++)
