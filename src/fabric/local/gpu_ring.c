@@ -97,9 +97,10 @@ static bool segment_is_for_ring(const struct pl_operation *operation, unsigned n
 
 static bool suits(const struct pl_operation *operation)
 {
-	if (operation->segment_count < SEGMENTS_MIN || !operation->total ||
-	    operation->total / operation->segment_count > SEGMENT_MEAN || !operation->segments[0].region ||
-	    operation->context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL ||
+	if (operation->segment_count < SEGMENTS_MIN ||
+	    ((const struct local_access *)operation->segments->remote->fabric_data)->path != &local_device_path ||
+	    !operation->total || operation->total / operation->segment_count > SEGMENT_MEAN ||
+	    !operation->segments->region || operation->context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL ||
 	    (operation->attributes.flags & PL_REQUIRE_DIRECT))
 		return false;
 	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i))
