@@ -3,6 +3,8 @@
  * Copies between GPU memory and host memory that is not locked, over the local fabric. The driver makes them while the engine waits, so
  * a round of the engine copies few of their bytes. Both ends have manual progress: the test counts the bytes of each round.
  */
+#include <pthread.h>
+
 #include "fabric/local/local.h"
 #include "fabric/tcp/tcp.h"
 #include "staging/staging.h"
@@ -216,6 +218,51 @@ static void owner_copies_unlocked(void *unused)
 	gpu_session_close(&session);
 }
 
+/* Only this process may have memory of pl_region_allocate(). */
+static void agent_on_gpu(int fd)
+{
+	buffers_allocated = false;
+	gpu_agent_alloc(fd);
+}
+
+static void *write_until_revoked(void *session)
+{
+	struct pl_completion receipt;
+	struct pl_error error;
+
+	check_status(gpu_session_transfer(session, true, 0, LENGTH, NULL, &receipt, &error), -EACCES, &error);
+	return NULL;
+}
+
+/*
+ * The lock of much memory takes longer than the owner waits, which then gets no byte of a copy that begins after the lock. A thread
+ * posts the operation, because the call itself may lock.
+ */
+static void revoked_during_lock(void *unused)
+{
+	struct pl_completion receipt;
+	struct gpu_session session;
+	struct pl_error error;
+	pthread_t thread;
+
+	(void)unused;
+	buffers_allocated = true;
+	gpu_session_open(&session, agent_on_gpu, NULL, LENGTH);
+	gpu_standin_need();
+	pattern_fill(session.buffer.bytes, LENGTH, 14, 0);
+	check_ok(gpu_session_transfer(&session, true, 0, LENGTH, NULL, &receipt, &error), &error);
+	gpu_standin.stall("cuMemHostRegister");
+	check_number(pthread_create(&thread, NULL, write_until_revoked, &session), 0);
+	while (!gpu_standin.stalled())
+		sleep_ms(1);
+	agent_revoke(&session.agent);
+	agent_fill(&session.agent, 15);
+	gpu_standin.stall(NULL);
+	check_number(pthread_join(thread, NULL), 0);
+	check(agent_matches(&session.agent, 15, 0, LENGTH));
+	gpu_session_close(&session);
+}
+
 /* Copy frames that came while the round of the engine had no time left for them, and those of them that were served at once. */
 static struct hasty {
 	struct pl_watch other; /* has used up the round */
@@ -282,6 +329,7 @@ static const struct test_case cases[] = {
 	{ "cancel-waiting-pieces", cancel_waiting, "pieces", 30 },
 	{ "owner-copies-unlocked", owner_copies_unlocked, NULL, 30 },
 	{ "owner-takes-turns", owner_takes_turns, NULL, 30 },
+	{ "revoked-during-lock", revoked_during_lock, NULL, 30 },
 };
 
 int main(void)

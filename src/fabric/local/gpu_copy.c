@@ -403,10 +403,8 @@ static void start_gpu_copy(struct pl_copier *copier, struct local_gpu_copy *copy
 	struct pl_memory *remote = access->device ? local_device_memory(access->device, memory) : NULL;
 
 	if (!remote) {
-		local_host_pin_note_copy(access->pin, memory, length);
 		pl_copier_host(copier, &copy->copy, memory, here, access->base + there, length, !write);
 	} else if (!pl_memory_staged(memory)) {
-		local_region_note_copy(chunk->segment->region, remote, length);
 		pl_copier_host(copier, &copy->copy, remote, there, pl_memory_host_pointer(memory, here), length, write);
 	} else if (write) {
 		pl_copier_across(copier, &copy->copy,
@@ -452,6 +450,9 @@ static bool start_gpu_chunk(struct pl_operation *operation, struct local_gpu_cop
 	copy->copy.done = gpu_chunk_copied;
 	work->running++;
 	start_gpu_copy(copier, copy, &chunk);
+	/* A copy that ended at once has released the gate. */
+	if (copy->access)
+		local_note_copy(copy->access, chunk.segment->region, chunk.length);
 	return true;
 }
 

@@ -90,6 +90,10 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
  */
 bool local_ring_post(struct pl_operation *operation);
 
+/* host_pin.c */
+/* Counts a copy to or from host memory of this process. Pins it, until the region ends, if the library allocated it. */
+void local_region_note_copy(struct pl_region *region, const struct pl_memory *gpu, size_t length);
+
 /* gpu_kept.c: lists of ranges of prepared vectors, in the memory of the GPU. Home. */
 /*
  * Keeps the list of an operation's vector, which kernels reach, and returns true. False: there is no room, now or at an earlier post,

@@ -6,7 +6,7 @@
  * (local_lock_mapping()). If the context may lock no more memory, that is tried again after as many bytes, because other
  * mappings may have ended.
  */
-#include "fabric/local/local.h"
+#include "fabric/local/gpu_gather.h"
 
 /* Shortest mapping that is pinned, in bytes: smaller copies are as fast without pinning. */
 #define PIN_MIN (256u << 10)
@@ -158,6 +158,20 @@ static struct local_host_pin *pin_of_region(struct pl_region *region)
 void local_region_note_copy(struct pl_region *region, const struct pl_memory *gpu, size_t length)
 {
 	local_host_pin_note_copy(pin_of_region(region), gpu, length);
+}
+
+/*
+ * The lock of much memory takes longer than the owner waits for the holders of a gate that it shuts. No copy may begin afterwards, so
+ * this one has begun before.
+ */
+void local_note_copy(const struct local_access *access, struct pl_region *region, size_t length)
+{
+	struct pl_memory *memory = &region->memory;
+
+	if (!access->device)
+		local_host_pin_note_copy(access->pin, memory, length);
+	else if (!pl_memory_staged(memory))
+		local_region_note_copy(region, local_device_memory(access->device, memory), length);
 }
 
 bool local_host_pin_is_locked(const struct local_host_pin *pin)

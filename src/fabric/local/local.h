@@ -409,8 +409,8 @@ void local_host_pin_put(struct local_host_pin *pin);
 void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory);
 /* Counts a copy to or from `memory`, and pins the mapping if that is worthwhile. The gate is held. */
 void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length);
-/* The same for host memory of this process: pins it, until the region ends, if the library allocated it. */
-void local_region_note_copy(struct pl_region *region, const struct pl_memory *gpu, size_t length);
+/* The same for the host memory of a copy, at either end, which has begun. */
+void local_note_copy(const struct local_access *access, struct pl_region *region, size_t length);
 /* True if copies of the memory need not wait for the driver. */
 bool local_host_pin_is_locked(const struct local_host_pin *pin);
 /* True if pinning was worthwhile, but exceeded the limit of the context; or if the driver refused it. */
