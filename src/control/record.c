@@ -8,7 +8,7 @@
 #include <openssl/hmac.h>
 #include <openssl/params.h>
 
-#include "base/ordered_copy.h"
+#include "base/prefetch.h"
 
 #define KEY_BYTES 16
 #define IV_BYTES 12

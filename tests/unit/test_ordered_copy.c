@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "base/ordered_copy.h"
+#include "base/prefetch.h"
 #include "support/cases.h"
 #include "support/check.h"
 
