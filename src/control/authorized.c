@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "control/authorized.h"
 #include "base/bucket.h"
+#include "control/trusted_file.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -40,10 +40,10 @@ struct parser {
 
 static int fail_authorized(const struct parser *parser, const char *fact, const char *word)
 {
-	char object[PATH_MAX + sizeof(":4294967295")]; /* pl_fail() keeps its end */
+	char object[PL_FILE_LINE_MAX];
 
-	snprintf(object, sizeof(object), "%s:%u", parser->path, parser->number);
-	return pl_fail(parser->error, -EINVAL, "AUTHORIZED-SYNTAX", "pl_open", object,
+	return pl_fail(parser->error, -EINVAL, "AUTHORIZED-SYNTAX", "pl_open",
+		       pl_file_line(object, parser->path, parser->number),
 		       "write: SELECTOR RIGHTS [NAME=VALUE]..., as peerlane-identity(7) describes", "%s: '%.60s'", fact,
 		       word);
 }

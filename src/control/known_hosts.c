@@ -20,10 +20,9 @@
 
 static int fail_known_hosts(struct pl_error *error, const char *path, unsigned line, const char *fact)
 {
-	char object[PATH_MAX + sizeof(":4294967295")]; /* pl_fail() keeps its end */
+	char object[PL_FILE_LINE_MAX];
 
-	snprintf(object, sizeof(object), "%s:%u", path, line);
-	return pl_fail(error, -EINVAL, "KNOWN-HOSTS-SYNTAX", "pl_connect", object,
+	return pl_fail(error, -EINVAL, "KNOWN-HOSTS-SYNTAX", "pl_connect", pl_file_line(object, path, line),
 		       "write: [HOST]:PORT[,...] SHA256:FINGERPRINT, or: @revoked * SHA256:FINGERPRINT", "%s", fact);
 }
 

@@ -104,3 +104,9 @@ int pl_trusted_file_read(const struct pl_allocator *allocator, const char *path,
 	}
 	return rc;
 }
+
+const char *pl_file_line(char text[PL_FILE_LINE_MAX], const char *path, unsigned line)
+{
+	snprintf(text, PL_FILE_LINE_MAX, "%s:%u", path, line);
+	return text;
+}

@@ -3,6 +3,8 @@
 #ifndef PL_TRUSTED_FILE_H
 #define PL_TRUSTED_FILE_H
 
+#include <limits.h>
+
 #include "base/base.h"
 
 /* Largest file, in bytes. */
@@ -18,5 +20,9 @@
  */
 int pl_trusted_file_read(const struct pl_allocator *allocator, const char *path, bool secret, char **text,
 			 size_t *length, struct pl_error *error);
+
+/* Writes "PATH:LINE", the object of an error in a file. pl_fail() keeps its end. */
+#define PL_FILE_LINE_MAX (PATH_MAX + sizeof(":4294967295"))
+const char *pl_file_line(char text[PL_FILE_LINE_MAX], const char *path, unsigned line);
 
 #endif
