@@ -330,9 +330,9 @@ static bool announcer_is_busy(const struct pl_announcer *announcer)
  * An announcer stops to be silent before it looks at `published` for a subscription, and the caller has published under the same
  * lock before it looks at `silent`. So one of both sees the other.
  *
- * A pass that was handed over and has not begun will see this frame likewise: it sets `handed` to 0 first. So of many frames a pass one
- * looks at the engines, whose cache lines take longer than the rest of the call. A pass that does not begin in time has an engine that
- * is stuck, and another engine gets the next one.
+ * A pass that was handed over and has not begun will see this frame likewise: it sets `handed` to 0 first. So one frame of each pass
+ * looks at the engines, whose cache lines take longer to load than the rest of the call. A pass that does not begin in time has an
+ * engine that is stuck, and another engine gets the next one.
  */
 void pl_publisher_announce_frames(struct pl_publisher *publisher, uint64_t now)
 {
