@@ -9,13 +9,11 @@
 #define SEGMENTS_MIN 4u
 #define SEGMENT_MEAN (1u << 20)
 /*
- * The same if host memory takes part. The bus limits the rate, so that fewer multiprocessors suffice, and a copy engine reaches it
- * with shorter segments. A thread may see the end of a kernel later than that of a few copies. A kernel gets fewer bytes at a time,
- * because gates are held meanwhile.
+ * The same if host memory takes part. The bus limits the rate, and a copy engine reaches it with shorter segments. A thread may see
+ * the end of a kernel later than that of a few copies. A kernel gets fewer bytes at a time, because gates are held meanwhile.
  */
 #define HOST_SEGMENTS_MIN 8u
 #define HOST_SEGMENT_MEAN (512u << 10)
-#define HOST_MULTIPROCESSORS 16u
 #define HOST_RUN_BYTES (256u << 20)
 /* Pieces into which segments are cut, so that each block gets several of them. */
 #define PIECE_MIN 4096u
@@ -93,7 +91,7 @@ static unsigned multiprocessors_of(const struct pl_operation *operation)
 {
 	unsigned most = operation->context->options.gpu_multiprocessors;
 
-	return local_gathering_of(operation)->host ? PL_MIN(most, HOST_MULTIPROCESSORS) : most;
+	return local_gathering_of(operation)->host ? PL_MIN(most, LOCAL_HOST_MULTIPROCESSORS) : most;
 }
 
 /* -- one gather ---------------------------------------------------------------------------------------- */

@@ -6,6 +6,9 @@
 #include "core/vector.h"
 #include "fabric/local/local.h"
 
+/* Most multiprocessors of a kernel if host memory takes part: the bus limits the rate. */
+#define LOCAL_HOST_MULTIPROCESSORS 16u
+
 /* Segments that one kernel copies. */
 struct local_gather_run {
 	struct pl_gather_copy copy; /* its gather is NULL if no kernel runs; copy.sequence: index of the run */

@@ -19,7 +19,6 @@
 #define RANGES_MAX 4096u
 /* The kernel copies words of 16 bytes if both addresses have the same remainder. */
 #define ALIGNMENT 16u
-#define MULTIPROCESSORS 16u
 #define SLOTS 2u
 #define PIECES_OF_SLOT (PL_SLOT_SIZE / PIECE_BYTES)
 #define PIECES (SLOTS * PIECES_OF_SLOT)
@@ -243,7 +242,7 @@ static bool piece_is_reached(const struct ring *ring, const struct piece *piece)
 static void start_kernel(struct ring *ring, struct piece *piece, struct pl_copier *copier)
 {
 	struct pl_operation *operation = ring->operation;
-	unsigned most = PL_MIN(operation->context->options.gpu_multiprocessors, MULTIPROCESSORS), held;
+	unsigned most = PL_MIN(operation->context->options.gpu_multiprocessors, LOCAL_HOST_MULTIPROCESSORS), held;
 	bool reached = piece_is_reached(ring, piece);
 	struct pl_error error;
 
